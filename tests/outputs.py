@@ -182,12 +182,12 @@ async def screens_of(path: Path, size: tuple[int, int]) -> str:
     from metlmon.config.loader import load_settings
     from metlmon.live.dagdir_reader import DagdirReader
     from tests.support.screen_view import VISITS
-    from tests.support.static_sessions import Still, opened
+    from tests.support.static_sessions import StaticSession, opened
 
     reader = DagdirReader(path, load_settings(path), live=False)
     reader.open()
     reader.read_all()
-    feed = Still(reader)
+    feed = StaticSession(reader)
     feed.take()
     visits = (*VISITS, ("3", "enter"), ("2", "enter"), ("space", "down", "space", "ampersand"))
     shown = []

@@ -35,7 +35,7 @@ def drawn(graph: Graph, cells: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def woven(
+def make_graph(
     edges: Sequence[tuple[str, str]],
     apart: Mapping[str, NodeKind] | None = None,
     runs: Sequence[str] = (),
@@ -121,7 +121,7 @@ def test_nodes_before_and_after_all_runs() -> None:
     edges = [(f"{run}-train_epoch0", f"{run}-train_epoch1") for run in runs]
     edges += [("init", f"{run}-train_epoch0") for run in runs]
     edges += [(f"{run}-train_epoch1", "gather") for run in runs]
-    assert drawn(woven(edges, runs=runs), 80) == (
+    assert drawn(make_graph(edges, runs=runs), 80) == (
         "init\n"
         "  ▼\n"
         "run0 … run9  10 runs like this\n"
@@ -138,7 +138,7 @@ def test_any_graph_is_drawn_in_layers() -> None:
         "beside": NodeKind.SERVICE,
         "last": NodeKind.FINAL,
     }
-    assert drawn(woven([*edges, ("A", "D")], apart), 40) == (
+    assert drawn(make_graph([*edges, ("A", "D")], apart), 40) == (
         "make  PROVISIONER, before all others\n"
         "beside  SERVICE, beside all others\n"
         "A ─▶ B0 … B2 (3) + D ─▶ C\n"
@@ -149,7 +149,7 @@ def test_any_graph_is_drawn_in_layers() -> None:
 def test_runs_of_different_forms_are_drawn_apart() -> None:
     runs = ["run0", "run1", "run2"]
     edges = [(f"{run}-a0", f"{run}-a1") for run in runs] + [("run1-a1", "run1-a2")]
-    assert drawn(woven(edges, runs=runs), 80) == (
+    assert drawn(make_graph(edges, runs=runs), 80) == (
         "run0, run2  2 runs like this\n"
         "  a0 ─▶ a1\n"
         "run1\n"
@@ -159,17 +159,17 @@ def test_runs_of_different_forms_are_drawn_apart() -> None:
 
 def test_runs_with_edges_between_them() -> None:
     edges = [("p-1", "q-1"), ("q-1", "p-2")]
-    assert drawn(woven(edges, runs=["p", "q"]), 80) == "p-1 ─▶ q-1 ─▶ p-2\n"
+    assert drawn(make_graph(edges, runs=["p", "q"]), 80) == "p-1 ─▶ q-1 ─▶ p-2\n"
 
 
 def test_cycle_and_empty_graph() -> None:
-    circle = woven([("a", "b"), ("b", "a")])
+    circle = make_graph([("a", "b"), ("b", "a")])
     assert drawn(circle, 80) == "a, b: these wait for each other\n"
     assert drawn(Graph(), 80) == "(no nodes)\n"
 
 
 def test_control_characters_in_names_are_escaped() -> None:
-    text = drawn(woven([("a\x1b[2J", "b\u202e")]), 80)
+    text = drawn(make_graph([("a\x1b[2J", "b\u202e")]), 80)
     assert "\x1b" not in text
     assert "\u202e" not in text
 
@@ -204,4 +204,4 @@ def test_large_graph_has_a_small_drawing() -> None:
     # As many kinds of nodes as nodes: no part repeats.
     odd = [f"{'abc'[number % 3] * (number + 1)}" for number in range(300)]
     edges = tuple(pairwise(odd))
-    assert len(draw_graph(woven(edges), 80)) < 40
+    assert len(draw_graph(make_graph(edges), 80)) < 40

@@ -36,7 +36,7 @@ from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit
 from tests.support.commands import Captured, run_command
-from tests.support.sample_requests import a_request, nap, woven
+from tests.support.sample_requests import a_request, nap, read_plan
 
 KEY: Final = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
 """What an API key looks like."""
@@ -279,4 +279,4 @@ def test_odd_descriptions_are_planned_or_refused(data: st.DataObject) -> None:
         asked = read_description(path)
         if any(each.fatal for each in validate(asked).problems):
             return
-        assert not [each for each in woven(make_plan(asked)).problems if each.error]
+        assert not [each for each in read_plan(make_plan(asked)).problems if each.error]

@@ -20,7 +20,7 @@ from metlmon.authoring.request import (
 )
 from metlmon.authoring.runs import requirements
 from metlmon.authoring.validate import validate
-from tests.support.sample_requests import NAP, a_request, text_of, woven
+from tests.support.sample_requests import NAP, a_request, read_plan, text_of
 
 # --- uuids --------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ def test_control_cohort_stays_on_its_gpu_model(tmp_path: Path, template: str) ->
     on = ("NVIDIA A40", "NVIDIA L40S", "NVIDIA A40")
     assert tuple(run.gpu for run in plan.runs) == on, "runs take them in turn"
     assert {run.targets for run in plan.runs} == {("any",) * request.epochs}, "wherever they are"
-    for name, node in woven(plan).nodes.items():
+    for name, node in read_plan(plan).nodes.items():
         assert node.vars["GpuModel"] == on[int(name.removeprefix("run").split("-")[0])]
     submit = text_of(plan, "ensemble.sub")
     assert f"\n{PINNED}\n" in submit
@@ -175,7 +175,7 @@ def test_submit_event_notes_have_run_and_epoch(tmp_path: Path, template: str) ->
     values = {"data": "gb1.tsv", "container": "osdf:///x.sif"} if template == "metl" else {}
     plan = make_plan(bundled(tmp_path, template, values=values))
     assert NOTES in text_of(plan, "ensemble.sub")
-    for node in woven(plan).nodes.values():
+    for node in read_plan(plan).nodes.values():
         assert {"run", "run_uuid", "epoch"} <= node.vars.keys()
 
 

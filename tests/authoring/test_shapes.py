@@ -40,7 +40,7 @@ from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.records import NodeKind
 from metlmon.model.run import parse_run_part
 from tests.support.dag_texts import official_verdict
-from tests.support.sample_requests import text_of, woven
+from tests.support.sample_requests import read_plan, text_of
 
 NOWHERE = Path(tempfile.gettempdir()) / "planned-and-never-made"
 
@@ -94,7 +94,7 @@ def test_evaluation_follows_its_epoch_and_fails_no_run() -> None:
     sides = [node.name for node in plan.graph.nodes if node.role is NodeRole.EVALUATE]
     assert sides == ["run0-eval_epoch2", "run0-eval_epoch4"]
     assert ("run0-train_epoch1", "run0-eval_epoch2") in plan.graph.edges
-    flow = woven(plan)
+    flow = read_plan(plan)
     assert flow.nodes["run0-eval_epoch2"].children == ()
     assert lines(plan, "SCRIPT POST") == [
         "SCRIPT POST run0-eval_epoch2 /bin/true",
@@ -386,7 +386,7 @@ def all_nodes(graph: Graph) -> list[GraphNode]:
 def test_dag_of_every_shape_agrees_with_its_graph(request: Request) -> None:
     assert not [each for each in validate(request).problems if each.fatal]
     plan = make_plan(request)
-    flow = woven(plan)
+    flow = read_plan(plan)
     assert flow.problems == []
     files = {file.name: file.data for file in plan.files}
     dags = {plan.dag_file: plan.graph, **plan.graph.subdags}

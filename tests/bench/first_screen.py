@@ -45,7 +45,7 @@ NAMES: Final = ("frame", "runs", "complete")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class StartTimes:
     """Seconds since the start, and of work until the screen was complete."""
 
     frame: float
@@ -60,7 +60,7 @@ def work(pid: int) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
 
-def shown(directory: Path, size: tuple[int, int], cache: Path) -> Shown:
+def shown(directory: Path, size: tuple[int, int], cache: Path) -> StartTimes:
     """Measure one start."""
     env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
     env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "TZ": "UTC"}
@@ -78,10 +78,10 @@ def shown(directory: Path, size: tuple[int, int], cache: Path) -> Shown:
                 break
             if screen.child.poll() is not None or time.monotonic() - begun > PATIENCE:
                 raise SystemExit(f"no screen of {directory} came:\n{screen.text}")
-    return Shown(frame - begun, runs - begun, complete - begun, cpu)
+    return StartTimes(frame - begun, runs - begun, complete - begun, cpu)
 
 
-def line(name: str, many: list[Shown]) -> str:
+def line(name: str, many: list[StartTimes]) -> str:
     cells = [1000 * median(getattr(one, each) for one in many) for each in NAMES]
     cells.append(1000 * max(one.complete for one in many))
     cells.append(1000 * median(one.cpu for one in many))
@@ -98,7 +98,7 @@ def main() -> None:
     directories = given.directories or [generated("mix20", cache_directory())]
     print(f"{'milliseconds':34}" + "".join(f"{name:>10}" for name in (*NAMES, "worst", "CPU")))
     for directory in directories:
-        first: list[Shown] = []
+        first: list[StartTimes] = []
         for _ in range(given.times):
             with tempfile.TemporaryDirectory() as cache:
                 first.append(shown(directory, (columns, lines), Path(cache)))

@@ -119,7 +119,7 @@ async def looks(
     app: MetlmonApp, session: Session, wanted: int, each: Callable[[int], None]
 ) -> Iterator[Sample]:
     """Samples while the session checks the files ``wanted`` times; ``each`` sees each check."""
-    count, seen = 0, Counted(session)
+    count, seen = 0, SessionCounter(session)
     marks = sorted({int(FIRST / LOOK_SECONDS), *(wanted * tenth // 10 for tenth in range(1, 11))})
     found: list[Sample] = []
     async with app.run_test(size=(80, 24)) as pilot:
@@ -134,7 +134,7 @@ async def looks(
     return iter(found)
 
 
-class Counted:
+class SessionCounter:
     """The number of snapshots that a session has published."""
 
     def __init__(self, session: Session) -> None:

@@ -33,7 +33,7 @@ GOALS: Final = {"metlmon --version": 60, "metlmon status --json DIR": 150}
 
 
 @dataclass
-class Measured:
+class Measurement:
     """Elapsed and CPU seconds of one command, run by run."""
 
     elapsed: list[float] = field(default_factory=list)
@@ -82,9 +82,9 @@ def run_once(argv: list[str], env: dict[str, str]) -> tuple[float, float]:
     return elapsed, used.ru_utime + used.ru_stime
 
 
-def measured(rows: dict[str, list[str]], times: int) -> dict[str, Measured]:
+def measured(rows: dict[str, list[str]], times: int) -> dict[str, Measurement]:
     """All commands in turn, so many times."""
-    found = {name: Measured() for name in rows}
+    found = {name: Measurement() for name in rows}
     with tempfile.TemporaryDirectory() as compiled:
         env = environment(compiled)
         for turn in range(times + 1):
@@ -96,7 +96,7 @@ def measured(rows: dict[str, list[str]], times: int) -> dict[str, Measured]:
     return found
 
 
-def table(found: dict[str, Measured]) -> str:
+def table(found: dict[str, Measurement]) -> str:
     plain = found[" ".join(PLAIN)]
     start, least = statistics.median(plain.elapsed), min(plain.elapsed)
     work = statistics.median(plain.cpu)

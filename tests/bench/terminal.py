@@ -100,7 +100,7 @@ def inside(argv: Sequence[str]) -> int:
     address, *rest = argv
     from screens import app as application
 
-    class Probed(application.MetlmonApp):
+    class ProbedApp(application.MetlmonApp):
         """The application, and a thread that answers queries and otherwise sleeps."""
 
         late = busy = 0.0
@@ -140,7 +140,7 @@ def inside(argv: Sequence[str]) -> int:
             stall, self.late, self.busy = (self.late, self.busy), 0.0, 0.0
             return stall
 
-    application.MetlmonApp = Probed  # type: ignore[misc]
+    application.MetlmonApp = ProbedApp  # type: ignore[misc]
     from metlmon.cli.main import main
 
     return main(list(rest))

@@ -13,9 +13,9 @@ from metlmon.stats.totals import Count, break_down
 HOUR = 3600
 
 
-def of_status(painter: SnapshotBuilder) -> dict[str, Any]:
+def of_status(builder: SnapshotBuilder) -> dict[str, Any]:
     """The totals of one snapshot, of which every screen is drawn."""
-    status, breakdown = painter.status(), break_down(painter.ledger())
+    status, breakdown = builder.status(), break_down(builder.ledger())
     hours = status.hours
     moved = breakdown.transfers
     (log,) = (log for log in status.logs if log.file == "metl.log")
@@ -53,9 +53,9 @@ def of_status(painter: SnapshotBuilder) -> dict[str, Any]:
     }
 
 
-def of_jobs(painter: SnapshotBuilder) -> dict[str, Any]:
+def of_jobs(builder: SnapshotBuilder) -> dict[str, Any]:
     """Totals summed from the entries of single jobs and executions."""
-    ledger = painter.ledger()
+    ledger = builder.ledger()
     counts: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
     for entry in ledger.executions:
@@ -114,11 +114,11 @@ def true_of_jobs(truth: dict[str, Any]) -> dict[str, Any]:
 
 def differences(reader: DagdirReader, truth: dict[str, Any]) -> list[str]:
     """Figures that differ from the generator's truth; empty if none."""
-    painter = reader.snapshot_builder()
-    jobs, wanted = of_jobs(painter), true_of_jobs(truth)
+    builder = reader.snapshot_builder()
+    jobs, wanted = of_jobs(builder), true_of_jobs(truth)
     jobs["memory_mb"] = {c: jobs["memory_mb"].get(c) for c in wanted["memory_mb"]}
     return [
-        *differing("status", of_status(painter), true_of_status(truth)),
+        *differing("status", of_status(builder), true_of_status(truth)),
         *differing("jobs", jobs, wanted),
     ]
 

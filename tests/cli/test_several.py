@@ -67,17 +67,17 @@ def test_options_for_one_ensemble_are_refused_for_several(
 # --- Home or one dashboard ------------------------------------------------------------------
 
 
-class Opened(Exception):
+class Opening(Exception):
     """What would open on a terminal."""
 
 
 @pytest.fixture(name="terminal")
 def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     def home(options: object, listed: object) -> int:
-        raise Opened("home", options.dirs, list(listed))  # type: ignore[attr-defined,call-overload]
+        raise Opening("home", options.dirs, list(listed))  # type: ignore[attr-defined,call-overload]
 
     def one(options: object) -> None:
-        raise Opened("one", options.dir)  # type: ignore[attr-defined]
+        raise Opening("one", options.dir)  # type: ignore[attr-defined]
 
     def crash(error: Exception) -> int:
         raise error
@@ -90,7 +90,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(*words: object) -> tuple[object, ...]:
-    with pytest.raises(Opened) as what:
+    with pytest.raises(Opening) as what:
         main([str(word) for word in words])
     return what.value.args
 

@@ -15,7 +15,7 @@ from metlmon.dagman.parser import parse_dag
 from metlmon.redact import hide_value
 from metlmon.text.visible import visible
 from tests.support.conformance import INDEX, cases
-from tests.support.dag_texts import edges, graph_shape, official_verdict, weave
+from tests.support.dag_texts import edges, graph_shape, load, official_verdict
 
 CONNECT = "the checker does not carry out CONNECT; DAGMan draws the edges between the pins"
 SHAPE_EXCEPTIONS = {
@@ -167,7 +167,7 @@ def facts(flow):
 @given(dags())
 def test_written_dag_is_read_back(dag):
     names, drawn, macros = dag
-    flow = weave("\n".join(" ".join(line) for line in written(dag)))
+    flow = load("\n".join(" ".join(line) for line in written(dag)))
     shown = {
         name: {key: visible(hide_value(key, value)) for key, value in held.items()}
         for name, held in macros.items()
@@ -178,7 +178,7 @@ def test_written_dag_is_read_back(dag):
 @settings(max_examples=60)
 @given(dags(), st.data())
 def test_blanks_comments_continuations_and_case_are_ignored(dag, data):
-    plain = weave("\n".join(" ".join(line) for line in written(dag)))
+    plain = load("\n".join(" ".join(line) for line in written(dag)))
     noise = st.sampled_from(["", "\n", "# note \\\n", "  // note\n", " \t\n"])
     gap = st.sampled_from([" ", "\t", "  \t ", " \\\n", "\\\n   ", " \\\n# between\n\n\t"])
     end = st.sampled_from(["\n", "\r\n", "  \n"])
@@ -190,4 +190,4 @@ def test_blanks_comments_continuations_and_case_are_ignored(dag, data):
         ]
         line = words[0] + "".join(data.draw(gap) + word for word in words[1:])
         text += data.draw(noise) + data.draw(st.sampled_from(["", "  "])) + line + data.draw(end)
-    assert facts(weave(text)) == facts(plain)
+    assert facts(load(text)) == facts(plain)

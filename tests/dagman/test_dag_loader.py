@@ -11,13 +11,13 @@ import pytest
 from metlmon.dagman.graph import cycle
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.records import NodeKind
-from tests.support.dag_texts import HOME, edges, graph_shape, report_of, weave
+from tests.support.dag_texts import HOME, edges, graph_shape, load, report_of
 
 PAIR = "JOB A x NOOP\nJOB B x NOOP\n"
 
 
 def test_commands_may_precede_their_nodes():
-    flow = weave("PARENT A CHILD B\nRETRY B 2\nVARS B x=1\n" + PAIR)
+    flow = load("PARENT A CHILD B\nRETRY B 2\nVARS B x=1\n" + PAIR)
     assert flow.problems == []
     assert edges(flow) == {("A", "B")}
     assert (flow.nodes["B"].retries, flow.nodes["B"].vars) == (2, {"x": "1"})
@@ -25,7 +25,7 @@ def test_commands_may_precede_their_nodes():
 
 
 def test_weak_edge_is_marked():
-    flow = weave(PAIR + "JOB C x NOOP\nWEAK PARENT A CHILD B\nPARENT A CHILD C")
+    flow = load(PAIR + "JOB C x NOOP\nWEAK PARENT A CHILD B\nPARENT A CHILD C")
     assert flow.nodes["B"].weak_parents == {"A"}
     assert flow.nodes["C"].weak_parents == set()
     assert edges(flow) == {("A", "B"), ("A", "C")}
@@ -33,7 +33,7 @@ def test_weak_edge_is_marked():
 
 def test_many_parents_of_many_children_get_a_join_node():
     jobs = "".join(f"JOB {n} x NOOP\n" for n in "ABCD")
-    flow = weave(jobs + "PARENT A B CHILD C D\nPARENT A B CHILD C\nWEAK PARENT A B CHILD C D")
+    flow = load(jobs + "PARENT A B CHILD C D\nPARENT A B CHILD C\nWEAK PARENT A B CHILD C D")
     first, second = "_condor_join_node1", "_condor_join_node2"
     assert list(flow.nodes) == ["A", "B", "C", "D", first, second]
     assert flow.nodes[first].kind is NodeKind.JOIN
@@ -45,11 +45,11 @@ def test_many_parents_of_many_children_get_a_join_node():
 
 
 def test_repeated_node_makes_no_join_node():
-    assert "_condor_join_node1" not in weave(PAIR + "JOB C x NOOP\nPARENT A A CHILD B C").nodes
+    assert "_condor_join_node1" not in load(PAIR + "JOB C x NOOP\nPARENT A A CHILD B C").nodes
 
 
 def test_all_nodes_means_earlier_own_nodes_but_not_final():
-    flow = weave(
+    flow = load(
         PAIR + "SPLICE S s.dag\nFINAL F x NOOP\nRETRY all_nodes 3\nINCLUDE more.dag\n"
         "PRIORITY ALL_NODES 7\n",
         s_dag="JOB inner x NOOP",
@@ -60,7 +60,7 @@ def test_all_nodes_means_earlier_own_nodes_but_not_final():
 
 
 def test_nested_splices_join_their_names():
-    flow = weave(
+    flow = load(
         "JOB first x NOOP\nSPLICE X x.dag\nSPLICE Y x.dag\nPARENT first CHILD X\n"
         "PARENT X CHILD Y\nVARS X+P+inner2 v=1\n",
         x_dag="SPLICE P p.dag\nJOB last x NOOP\nPARENT P CHILD last",
@@ -79,7 +79,7 @@ def test_nested_splices_join_their_names():
 
 
 def test_join_node_in_a_splice_has_its_prefix_and_number():
-    flow = weave(
+    flow = load(
         PAIR + "SPLICE S s.dag\nSPLICE T s.dag\nPARENT A B CHILD S",
         s_dag=PAIR + "JOB C x NOOP\nJOB D x NOOP\nPARENT A B CHILD C D",
     )
@@ -88,12 +88,12 @@ def test_join_node_in_a_splice_has_its_prefix_and_number():
 
 
 def test_edges_do_not_change_the_ends_of_a_splice():
-    flow = weave(PAIR + "SPLICE S s.dag\nPARENT S CHILD A\nPARENT S CHILD B", s_dag="JOB s x NOOP")
+    flow = load(PAIR + "SPLICE S s.dag\nPARENT S CHILD A\nPARENT S CHILD B", s_dag="JOB s x NOOP")
     assert edges(flow) == {("S+s", "A"), ("S+s", "B")}
 
 
 def test_directory_of_a_splice_precedes_its_paths():
-    flow = weave(
+    flow = load(
         "SPLICE S s.dag DIR part",
         part__s_dag="JOB A a.sub DIR deep",
         part__deep__a_sub="initialdir = run\nlog = a.log\noutput = /tmp/a.out\nqueue",
@@ -105,7 +105,7 @@ def test_directory_of_a_splice_precedes_its_paths():
 
 
 def test_pins_connect_splices():
-    flow = weave(
+    flow = load(
         "SPLICE S s.dag\nSPLICE T t.dag\nCONNECT S T",
         s_dag=PAIR + "PIN_OUT A 1\nPIN_OUT B 2",
         t_dag=PAIR + "PIN_IN A 2\nPIN_IN B 1\nPIN_IN B 2",
@@ -124,7 +124,7 @@ def test_pins_connect_splices():
     ],
 )
 def test_mismatched_pins_are_refused(outgoing, incoming, complaint):
-    flow = weave(
+    flow = load(
         "SPLICE S s.dag\nSPLICE T t.dag\nCONNECT S T", s_dag=PAIR + outgoing, t_dag=PAIR + incoming
     )
     [problem] = flow.problems
@@ -134,21 +134,21 @@ def test_mismatched_pins_are_refused(outgoing, incoming, complaint):
 
 def test_nodes_of_an_include_exist_from_its_line_on():
     include = "JOB C x NOOP\nPARENT A CHILD C"
-    assert report_of(weave(PAIR + "INCLUDE i.dag\nPARENT C CHILD B", i_dag=include)) == []
-    early = weave(PAIR + "PARENT C CHILD B\nINCLUDE i.dag", i_dag=include)
+    assert report_of(load(PAIR + "INCLUDE i.dag\nPARENT C CHILD B", i_dag=include)) == []
+    early = load(PAIR + "PARENT C CHILD B\nINCLUDE i.dag", i_dag=include)
     assert report_of(early) == ["run.dag:3: unknown parent C"]
     assert edges(early) == {("A", "C")}
 
 
 def test_problems_name_their_file():
-    flow = weave(
+    flow = load(
         "INCLUDE sub/i.dag\nSPLICE S sub/s.dag", sub__i_dag="\nRETRY A x", sub__s_dag="JOB A"
     )
     assert [text.split(" ")[0] for text in report_of(flow)] == ["sub/s.dag:1:", "sub/i.dag:2:"]
 
 
 def test_external_sub_dags_are_separate_workflows():
-    flow = weave(
+    flow = load(
         "SUBDAG EXTERNAL one inner.dag DIR part\nSUBDAG EXTERNAL two gone.dag\n"
         "PARENT one CHILD two\nRETRY one 2",
         part__inner_dag="JOB A a.sub\nSPLICE S s.dag",
@@ -171,7 +171,7 @@ def test_external_sub_dags_are_separate_workflows():
 
 
 def test_recursive_sub_dags_are_refused():
-    flow = weave("SUBDAG EXTERNAL in b.dag", b_dag="JOB A x NOOP\nSUBDAG EXTERNAL back run.dag")
+    flow = load("SUBDAG EXTERNAL in b.dag", b_dag="JOB A x NOOP\nSUBDAG EXTERNAL back run.dag")
     inner = flow.subdags[0]
     assert "A" in inner.nodes
     assert inner.subdags == [None]
@@ -180,14 +180,14 @@ def test_recursive_sub_dags_are_refused():
 
 @pytest.mark.parametrize("command", ["SPLICE S s.dag", "INCLUDE s.dag"])
 def test_recursive_files_are_refused(command):
-    flow = weave(command, s_dag=f"JOB A x NOOP\n{command.replace('s.dag', 'run.dag')}")
+    flow = load(command, s_dag=f"JOB A x NOOP\n{command.replace('s.dag', 'run.dag')}")
     assert [(p.kind, p.file, p.line, p.error) for p in flow.problems] == [
         ("recursion", "s.dag", 2, True)
     ]
 
 
 def test_nodes_of_several_dags_are_numbered():
-    flow = weave(
+    flow = load(
         "JOB A x NOOP\nJOB B x NOOP\nPARENT A CHILD B\n",
         "JOB A x NOOP\nRETRY A 2\nSPLICE S s.dag\nPARENT A CHILD S",
         s_dag="JOB A x NOOP",
@@ -228,7 +228,7 @@ def test_nodes_of_several_dags_are_numbered():
     ],
 )
 def test_errors_of_dagman_have_their_place(text, kind, sentence):
-    flow = weave(text, final_dag="FINAL F x NOOP", s_dag="")
+    flow = load(text, final_dag="FINAL F x NOOP", s_dag="")
     [problem] = [problem for problem in flow.problems if problem.error]
     assert problem.kind == kind
     assert str(problem).startswith(sentence)
@@ -236,7 +236,7 @@ def test_errors_of_dagman_have_their_place(text, kind, sentence):
 
 
 def test_inapplicable_command_is_ignored_with_a_warning():
-    flow = weave("FINAL F x NOOP\nRETRY F 2\nABORT-DAG-ON F 1\nDONE F")
+    flow = load("FINAL F x NOOP\nRETRY F 2\nABORT-DAG-ON F 1\nDONE F")
     assert {problem.kind for problem in flow.problems} == {"node-kind"}
     assert [problem.line for problem in flow.problems] == [2, 3, 4]
     assert (flow.nodes["F"].retries, flow.nodes["F"].done) == (0, False)
@@ -249,7 +249,7 @@ def test_missing_dag_file_is_reported_not_raised():
 
 
 def test_missing_submit_file_leaves_the_dag_usable():
-    flow = weave("JOB A gone.sub\nJOB B gone.sub\nJOB C gone.sub NOOP")
+    flow = load("JOB A gone.sub\nJOB B gone.sub\nJOB C gone.sub NOOP")
     assert report_of(flow) == [
         "run.dag:1: submit file gone.sub cannot be read: its log is not known"
     ]
@@ -258,14 +258,14 @@ def test_missing_submit_file_leaves_the_dag_usable():
 
 
 def test_submit_file_missing_in_several_splices_is_reported_once():
-    flow = weave("SPLICE S s.dag\nSPLICE T t.dag", s_dag="JOB A gone.sub", t_dag="JOB A gone.sub")
+    flow = load("SPLICE S s.dag\nSPLICE T t.dag", s_dag="JOB A gone.sub", t_dag="JOB A gone.sub")
     assert report_of(flow) == ["s.dag:1: submit file gone.sub cannot be read: its log is not known"]
 
 
 def test_nodes_share_equal_collections():
     """Large DAGs are chains: otherwise each node would have three collections of its own."""
     jobs = "".join(f'JOB {name} x.sub\nVARS {name} v="value"\n' for name in "ABC")
-    flow = weave(f"{jobs}PARENT A CHILD B\nPARENT B CHILD C\n")
+    flow = load(f"{jobs}PARENT A CHILD B\nPARENT B CHILD C\n")
     first, second, third = flow.nodes.values()
     assert first.children is third.parents
     assert first.parents is third.children
@@ -276,7 +276,7 @@ def test_nodes_share_equal_collections():
 
 
 def test_files_of_a_copied_dag_are_found_beside_it():
-    flow = weave(
+    flow = load(
         "JOB A /home/someone/jobs/a.sub\nSPLICE S ../elsewhere/s.dag\n"
         "SUBDAG EXTERNAL D /home/someone/d.dag",
         a_sub="log = a.log",
@@ -290,7 +290,7 @@ def test_files_of_a_copied_dag_are_found_beside_it():
 
 
 def test_files_of_a_splice_are_relative_to_dagmans_directory():
-    flow = weave(
+    flow = load(
         "SPLICE S part/s.dag", part__s_dag="JOB A a.sub", a_sub="log = home.log", part__a_sub=""
     )
     assert flow.nodes["S+A"].log == "home.log"
@@ -299,7 +299,7 @@ def test_files_of_a_splice_are_relative_to_dagmans_directory():
 def test_few_lines_cannot_exhaust_memory():
     ten = "JOB A x NOOP\n" + "".join(f"SPLICE S{i} {{next}}.dag\n" for i in range(10))
     files = {f"s{n}_dag": ten.format(next=f"s{n + 1}") for n in range(8)}
-    flow = weave(ten.format(next="s0"), **files, s8_dag="JOB A x NOOP")
+    flow = load(ten.format(next="s0"), **files, s8_dag="JOB A x NOOP")
     assert [problem.kind for problem in flow.problems] == ["too-large"]
     assert len(flow.nodes) < 100_000
 
@@ -307,7 +307,7 @@ def test_few_lines_cannot_exhaust_memory():
 def test_thousand_parents_of_a_thousand_children_stay_small():
     names = [f"{side}{i}" for side in "PC" for i in range(1000)]
     jobs = "".join(f"JOB {name} x NOOP\n" for name in names)
-    flow = weave(f"{jobs}PARENT {' '.join(names[:1000])} CHILD {' '.join(names[1000:])}")
+    flow = load(f"{jobs}PARENT {' '.join(names[:1000])} CHILD {' '.join(names[1000:])}")
     assert len(edges(flow)) == 2000
 
 
@@ -317,7 +317,7 @@ def _nothing(path: Path) -> bytes:
 
 def test_too_deeply_nested_splices_are_refused():
     files = {f"s{n}_dag": f"JOB A x NOOP\nSPLICE S s{n + 1}.dag" for n in range(60)}
-    [problem] = weave("SPLICE S s0.dag", **files).problems
+    [problem] = load("SPLICE S s0.dag", **files).problems
     assert (problem.kind, problem.text.endswith("is nested too deep")) == ("too-large", True)
 
 
@@ -327,14 +327,14 @@ def test_loading_leaves_no_cycles():
     gc.collect()
     gc.disable()
     try:
-        weave(text + "SPLICE S s.dag\n", s_dag="JOB A a.sub\n", a_sub="log = $(x).log\n")
+        load(text + "SPLICE S s.dag\n", s_dag="JOB A a.sub\n", a_sub="log = $(x).log\n")
         assert gc.collect() < 50
     finally:
         gc.enable()
 
 
 def flow_of(lines: str, names: str):
-    return weave("".join(f"JOB {name} x NOOP\n" for name in names) + lines)
+    return load("".join(f"JOB {name} x NOOP\n" for name in names) + lines)
 
 
 def test_cycle_is_reported_without_its_descendants():
@@ -356,4 +356,4 @@ def test_chain_of_thousands_needs_no_recursion():
     count = 5000
     jobs = "".join(f"JOB A{i} x NOOP\n" for i in range(count))
     chain = "".join(f"PARENT A{i} CHILD A{i + 1}\n" for i in range(count - 1))
-    assert graph_shape(weave(jobs + chain).nodes).height == count
+    assert graph_shape(load(jobs + chain).nodes).height == count

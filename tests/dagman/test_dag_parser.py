@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metlmon.dagman.parser import parse_dag, read_commands
-from tests.support.dag_texts import official_verdict, report_of, weave
+from tests.support.dag_texts import load, official_verdict, report_of
 
 ONE = "JOB A a.sub NOOP\n"
 
@@ -43,7 +43,7 @@ def test_line_in_the_usual_form_agrees_with_its_reader(line):
 
 
 def test_line_of_a_node_is_the_start_of_its_command():
-    flow = weave("# head\n\nJOB A \\\n a.sub\nJOB B b.sub NOOP")
+    flow = load("# head\n\nJOB A \\\n a.sub\nJOB B b.sub NOOP")
     assert (flow.nodes["A"].line, flow.nodes["B"].line) == (3, 5)
 
 
@@ -51,7 +51,7 @@ def test_line_of_a_node_is_the_start_of_its_command():
     ("opens", "ends"), [("{", "}"), ("@=END", "@END"), ("@=}", "@}"), ("{ ignored", "}")]
 )
 def test_inline_description_may_be_a_block_or_a_here_document(opens, ends):
-    flow = weave(f"JOB A {opens}\n  log = $(JOB).log\n\n  # note\n  queue 3\n{ends} NOOP DIR d\n")
+    flow = load(f"JOB A {opens}\n  log = $(JOB).log\n\n  # note\n  queue 3\n{ends} NOOP DIR d\n")
     node = flow.nodes["A"]
     assert (node.submit, node.log, node.queue_count) == (None, "d/A.log", 3)
     assert node.noop
@@ -59,7 +59,7 @@ def test_inline_description_may_be_a_block_or_a_here_document(opens, ends):
 
 
 def test_first_of_two_named_descriptions_counts():
-    flow = weave(
+    flow = load(
         "JOB A train.sub\nSUBMIT-DESCRIPTION train.sub {\nlog = one.log\n}\n"
         "submit_description train.sub @=x\nlog = two.log\n@x\nJOB B train.sub\n"
     )
@@ -67,25 +67,25 @@ def test_first_of_two_named_descriptions_counts():
 
 
 def test_command_continued_to_the_end_of_the_file_is_dropped():
-    flow = weave(ONE + "RETRY A \\\n 3 \\")
+    flow = load(ONE + "RETRY A \\\n 3 \\")
     assert flow.nodes["A"].retries == 0
     assert flow.problems == []
 
 
 def test_vars_with_plus_or_my_are_job_attributes():
-    node = weave(ONE + 'VARS A +Batch="\\"b\\"" My.Site=delta my.Late=1 plain=2').nodes["A"]
+    node = load(ONE + 'VARS A +Batch="\\"b\\"" My.Site=delta my.Late=1 plain=2').nodes["A"]
     assert node.attributes == {"Batch": '"b"', "Site": "delta", "Late": "1"}
     assert node.vars == {"plain": "2"}
 
 
 def test_environment_in_vars_is_never_kept():
-    node = weave(ONE + 'VARS A environment="KEY=sesame" +Env="sesame" My.Environment=sesame x=1')
+    node = load(ONE + 'VARS A environment="KEY=sesame" +Env="sesame" My.Environment=sesame x=1')
     assert "sesame" not in repr(node)
     assert node.nodes["A"].vars == {"x": "1"}
 
 
 def test_options_of_scripts_are_read():
-    flow = weave(
+    flow = load(
         ONE
         + "SCRIPT DEFER 4 3600 PRE A pre.sh $JOB 'a  b'\n"
         + "SCRIPT DEBUG out.txt ALL defer 1 2 post A post.sh $RETURN\n"
@@ -99,7 +99,7 @@ def test_options_of_scripts_are_read():
 
 
 def test_modifiers_of_a_node_are_read():
-    node = weave(
+    node = load(
         ONE + "RETRY A 3 UNLESS-EXIT 85\nABORT-DAG-ON A 124 RETURN 0\nPRIORITY A -5\n"
         "PRE_SKIP A 1\nCATEGORY A big\nDONE A\nTOLERANCE A 10% WAIT\nSAVE_POINT_FILE A a.save\n"
     ).nodes["A"]
@@ -109,7 +109,7 @@ def test_modifiers_of_a_node_are_read():
 
 
 def test_files_of_the_whole_dag_are_read():
-    flow = weave(
+    flow = load(
         "NODE_STATUS_FILE nodes.status 30 ALWAYS-UPDATE\nJOBSTATE_LOG run.jobstate.log\n"
         "NODE_STATUS_FILE other.status\nJOBSTATE-LOG other.log\nCONFIG dag.config\n"
         'DOT d.dot UPDATE DONT-OVERWRITE INCLUDE head.dot\nSET_JOB_ATTR Project = "x"\n'
@@ -169,7 +169,7 @@ def test_files_of_the_whole_dag_are_read():
     ],
 )
 def test_bad_command_is_reported_and_the_rest_is_used(line, complaint):
-    flow = weave(f"# head\n{ONE}{line}")
+    flow = load(f"# head\n{ONE}{line}")
     [problem] = flow.problems
     assert str(problem).startswith("run.dag:3: Failed to parse ")
     assert complaint in problem.text
@@ -181,7 +181,7 @@ def test_bad_command_is_reported_and_the_rest_is_used(line, complaint):
 
 @pytest.mark.parametrize("word", ["DATA", "NODE", "...", "\ufeffJOB"])
 def test_unknown_command_is_a_warning(word):
-    flow = weave(f"{ONE}{word} E e.dap\nRETRY A 2")
+    flow = load(f"{ONE}{word} E e.dap\nRETRY A 2")
     [problem] = flow.problems
     assert (problem.kind, problem.line, problem.error) == ("unknown-command", 2, False)
     assert problem.text.endswith("is not a DAG command; the line is skipped")
@@ -201,17 +201,17 @@ def test_unknown_command_is_a_warning(word):
     ],
 )
 def test_problem_never_quotes_an_environment(line):
-    flow = weave(ONE + line)
+    flow = load(ONE + line)
     assert flow.problems
     assert "sesame" not in repr(flow)
 
 
 def test_problem_never_has_a_terminal_escape():
-    assert "\x1b" not in report_of(weave("JOB A a.sub \x1b[31mred"))[0]
+    assert "\x1b" not in report_of(load("JOB A a.sub \x1b[31mred"))[0]
 
 
 def test_verdict_ignores_missing_files():
-    flow = weave("JOB A a.sub\nPARENT A CHILD missing\nREJECT")
+    flow = load("JOB A a.sub\nPARENT A CHILD missing\nREJECT")
     assert not flow.used
     assert official_verdict(flow.problems)
     assert official_verdict(parse_dag(b"", "empty.dag").problems)

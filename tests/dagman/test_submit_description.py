@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.dagman.submit_description import parse_description, submission
-from tests.support.dag_texts import report_of, weave
+from tests.support.dag_texts import load, report_of
 
 
 def says(text, before=None, **after):
@@ -126,7 +126,7 @@ def test_job_lease_duration_is_read(value, lease):
 
 
 def test_vars_precede_the_description_and_appended_ones_follow():
-    flow = weave(
+    flow = load(
         "JOB A a.sub\nVARS A name=before\nJOB B a.sub\nVARS B APPEND name=behind\n"
         "JOB C a.sub\nVARS C APPEND name=1\nVARS C PREPEND name=2\n",
         a_sub="if ! defined name\nname = none\nendif\nname = $(name)+own\nlog = $(name)",
@@ -135,13 +135,13 @@ def test_vars_precede_the_description_and_appended_ones_follow():
 
 
 def test_vars_may_refer_to_each_other_and_the_job():
-    flow = weave('JOB A a.sub\nVARS A tag="$(JOB)_$(seed)" seed=7', a_sub="log = $(TAG).log")
+    flow = load('JOB A a.sub\nVARS A tag="$(JOB)_$(seed)" seed=7', a_sub="log = $(TAG).log")
     assert flow.nodes["A"].log == "A_7.log"
     assert flow.nodes["A"].vars["tag"] == "$(JOB)_$(seed)"
 
 
 def test_submit_file_may_include_another():
-    flow = weave(
+    flow = load(
         "JOB A sub/a.sub",
         sub__a_sub="include : common.sub\ninclude ifexist : gone.sub\noutput = $(name).out",
         sub__common_sub="name = shared\nlog = $(name).log\ninclude : common.sub",
@@ -151,12 +151,12 @@ def test_submit_file_may_include_another():
 
 
 def test_include_is_looked_for_in_dagmans_directory():
-    flow = weave("JOB A sub/a.sub", sub__a_sub="include : b.inc", b_inc="log = b.log")
+    flow = load("JOB A sub/a.sub", sub__a_sub="include : b.inc", b_inc="log = b.log")
     assert flow.nodes["A"].log == "b.log"
 
 
 def test_recursive_includes_end():
-    flow = weave("JOB A a.sub", a_sub="include : a.sub\n" * 20 + "log = a.log")
+    flow = load("JOB A a.sub", a_sub="include : a.sub\n" * 20 + "log = a.log")
     assert flow.nodes["A"].log == "a.log"
 
 
@@ -173,7 +173,7 @@ def test_recursive_includes_end():
     ],
 )
 def test_environment_is_never_kept(line):
-    flow = weave("JOB A a.sub", a_sub=f"{line}\nlog = $(environment)$(my.env)x.log")
+    flow = load("JOB A a.sub", a_sub=f"{line}\nlog = $(environment)$(my.env)x.log")
     assert "sesame" not in repr(flow)
     assert flow.nodes["A"].log == "x.log"
 

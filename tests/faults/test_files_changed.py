@@ -156,9 +156,9 @@ def long_life(second: int) -> bytes:
 
 def sums(reader: DagdirReader) -> tuple[int, int, float]:
     """Jobs, executions, bad hours."""
-    painter = reader.snapshot_builder()
-    rows = painter.job_rows()
-    hours = painter.status().hours.badput
+    builder = reader.snapshot_builder()
+    rows = builder.job_rows()
+    hours = builder.status().hours.badput
     return len(rows), sum(len(row.executions) for row in rows), round(hours, 1)
 
 

@@ -30,7 +30,7 @@ class Watched(WatchedSession):
         self.dagdir = dagdir
         super().__init__(DagdirReader(dagdir, live=False))
 
-    def hears_of(self, cluster: int) -> None:
+    def sees_append(self, cluster: int) -> None:
         """Whether it still reads what is appended."""
         with open(self.dagdir / "metl.log", "ab") as file:
             file.write(
@@ -53,7 +53,7 @@ def fails(*_: object, **__: object) -> None:
     raise ZeroDivisionError(HOSTILE)
 
 
-def of_mishaps(update: Snapshot) -> list[str]:
+def error_warnings(update: Snapshot) -> list[str]:
     return [each.text for each in update.status.warnings if each.kind == "mishap"]
 
 
@@ -79,7 +79,7 @@ def test_reading_recovers_from_an_error(
         assert len(str(update.error)) <= 300
         assert update.status.runs == before
     watched.until(lambda update: update.error is None)
-    watched.hears_of(9999)
+    watched.sees_append(9999)
     assert len(calls) < 20
 
 
@@ -91,15 +91,15 @@ def test_error_before_the_first_snapshot(watched: Watched, monkeypatch: pytest.M
         update = watched.until(lambda update: update.error is not None)
         assert str(update.error).startswith("reading failed and is tried again: ")
     watched.until(lambda update: update.error is None)
-    watched.hears_of(9999)
+    watched.sees_append(9999)
 
 
 def test_failed_wake_leaves_polling(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DirectoryWatcher, "run", fails)
     watched.begin()
-    (result,) = of_mishaps(watched.until(lambda update: bool(of_mishaps(update))))
+    (result,) = error_warnings(watched.until(lambda update: bool(error_warnings(update))))
     assert result.startswith("watching for changes failed; files are checked every second: ")
-    watched.hears_of(9999)
+    watched.sees_append(9999)
 
 
 def test_error_while_reading_the_past(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

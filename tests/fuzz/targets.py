@@ -466,24 +466,24 @@ def _reported_of(home: Path, settings: Settings) -> str:
         _sound_sentences([str(error)[:LONGEST_SENTENCE]])
         return ""
     reader.read_all()
-    painter = reader.snapshot_builder()
-    result = _sound_status(painter)
-    status = painter.status()
-    beside = sum(map(painter.derivation.is_beside, painter.states))
+    builder = reader.snapshot_builder()
+    result = _sound_status(builder)
+    status = builder.status()
+    beside = sum(map(builder.derivation.is_beside, builder.states))
     nodes = sum(status.node_states.values())
-    check(nodes == len(painter.states) - beside, "nodes without a state")
-    views = [painter.run_view(row.key) for row in status.runs]
-    rows = painter.job_rows()
-    views += [painter.job_view(row.cluster, row.proc) for row in rows[:5]]
+    check(nodes == len(builder.states) - beside, "nodes without a state")
+    views = [builder.run_view(row.key) for row in status.runs]
+    rows = builder.job_rows()
+    views += [builder.job_view(row.cluster, row.proc) for row in rows[:5]]
     check(None not in views, "a run or a job that is listed and has no view")
-    json.dumps(json_of([*rows, *views], painter.clock.with_offset), allow_nan=False)
-    painter.ledger()
+    json.dumps(json_of([*rows, *views], builder.clock.with_offset), allow_nan=False)
+    builder.ledger()
     return result
 
 
-def _sound_status(painter: SnapshotBuilder) -> str:
-    status = painter.status()
-    result = json_of(status, painter.clock.with_offset)
+def _sound_status(builder: SnapshotBuilder) -> str:
+    status = builder.status()
+    result = json_of(status, builder.clock.with_offset)
     text = json.dumps(result, allow_nan=False)
     text.encode()
     known = {str(state) for state in State}
@@ -491,7 +491,7 @@ def _sound_status(painter: SnapshotBuilder) -> str:
     for each in result["dags"]:
         check(each["state"] in {str(state) for state in DagState}, "a DAG's state that is none")
         check(each["nodes_total"] is None or each["nodes_total"] >= 0, "fewer nodes than none")
-    places = json_of(break_down(painter.ledger()), painter.clock.with_offset)
+    places = json_of(break_down(builder.ledger()), builder.clock.with_offset)
     every = [result, *result["runs"], *places["sites"], *places["gpus"]]
     hours = [each["hours"] for each in every]
     for each in hours:

@@ -17,7 +17,7 @@ ENDS = {4: "evicted", 5: "", 7: "lost", 9: "removed", 12: "held", 24: "lost"}
 
 
 @dataclass(slots=True)
-class Ran:
+class Execution:
     """One execution; ``end`` None while it runs."""
 
     start: datetime
@@ -34,7 +34,7 @@ class Ran:
 class Job:
     node: str
     over: str = ""
-    ran: list[Ran] = field(default_factory=list)
+    ran: list[Execution] = field(default_factory=list)
 
 
 class Recount:
@@ -79,7 +79,7 @@ class Recount:
         if number == 1:
             gpus = re.search(r"^\tGPUs = (\d+)", body, re.M)
             site = re.search(r'^\tGLIDEIN_ResourceName = "(.+)"', body, re.M)
-            job.ran.append(Ran(when, int(gpus[1]) if gpus else 0, site[1] if site else None))
+            job.ran.append(Execution(when, int(gpus[1]) if gpus else 0, site[1] if site else None))
         elif number in ENDS:
             how = ENDS[number] or ("good" if "(return value 0)" in body else "failed")
             if last is not None:
@@ -89,10 +89,10 @@ class Recount:
 
     # --- epochs -------------------------------------------------------------------------------
 
-    def completed(self) -> dict[str, list[Ran]]:
+    def completed(self) -> dict[str, list[Execution]]:
         """Nodes whose processes of the last submission all ended with 0, with the last execution of
         each."""
-        found: dict[str, list[Ran]] = {}
+        found: dict[str, list[Execution]] = {}
         for node in {job.node for job in self.jobs.values()}:
             own = {key: job for key, job in self.jobs.items() if job.node == node}
             last = [job for key, job in own.items() if key[0] == max(own)[0]]

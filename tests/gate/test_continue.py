@@ -20,7 +20,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from tests.support.commands import Captured, json_output
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
-from tests.support.gated_dagdir import GATE, GO, SKIP, Gated, table
+from tests.support.gated_dagdir import GATE, GO, SKIP, GatedDagdir, table
 
 RUNS = {"run0": "aaaa1111-0000", "run1": "bbbb2222-0000", "run2": "cccc3333-0000"}
 EPOCHS = 4
@@ -53,7 +53,7 @@ def dag(gated: bool = True, evaluated: bool = False, gates: bool = False) -> str
     return "\n".join([*lines, "PRE_SKIP ALL_NODES 42", "RETRY ALL_NODES 3", ""])
 
 
-class Ended(Dagdir):
+class EndedDag(Dagdir):
     """A dagdir whose DAG has ended: run0 trained two epochs and was stopped, run1 failed in its
     third, run2 is complete."""
 
@@ -98,11 +98,11 @@ class Ended(Dagdir):
 
 
 @pytest.fixture(name="ended")
-def _ended(tmp_path: Path) -> Ended:
-    return Ended(tmp_path / "ensemble")
+def _ended(tmp_path: Path) -> EndedDag:
+    return EndedDag(tmp_path / "ensemble")
 
 
-def test_incomplete_runs_continue_at_their_next_epoch(ended: Ended, capsys: Captured) -> None:
+def test_incomplete_runs_continue_at_their_next_epoch(ended: EndedDag, capsys: Captured) -> None:
     assert ended.go_on() == 0
     output = capsys.readouterr().out
     assert "e-2.dag goes on with 2 runs of e.dag: 4 nodes" in output
@@ -119,7 +119,7 @@ def test_incomplete_runs_continue_at_their_next_epoch(ended: Ended, capsys: Capt
     assert "\nCATEGORY run1-train_epoch3 few\n" in ended.second
 
 
-def test_runs_can_be_extended(ended: Ended) -> None:
+def test_runs_can_be_extended(ended: EndedDag) -> None:
     assert ended.go_on("--epochs", "6") == 0
     new = DagdirReader(ended.path / "e-2.dag")
     new.open()
@@ -137,7 +137,7 @@ def test_runs_can_be_extended(ended: Ended) -> None:
     assert nodes["run2-train_epoch5"].pre.command == gate
 
 
-def test_continuation_has_a_new_gate(ended: Ended) -> None:
+def test_continuation_has_a_new_gate(ended: EndedDag) -> None:
     """The reason of the first stop does not stop it again, and old answers are not used."""
     assert ended.go_on() == 0
     assert "SCRIPT DEFER 75 90 PRE run0-train_epoch2 gate.py e-2.gate.json" in ended.second
@@ -146,7 +146,7 @@ def test_continuation_has_a_new_gate(ended: Ended) -> None:
     assert {run["name"]: run.get("since") for run in rules["runs"].values()} == {
         **{"run0": 2, "run1": 2, "run2": None},
     }
-    gated = Gated.__new__(Gated)
+    gated = GatedDagdir.__new__(GatedDagdir)
     gated.path = ended.path
     words = gated.command(2, RUNS["run0"])
 
@@ -169,7 +169,7 @@ def test_continuation_has_a_new_gate(ended: Ended) -> None:
         ("gate.py 'e.gate.json'", "gate.py 'e-2.gate.json'"),
     ],
 )
-def test_gate_is_called_as_before(ended: Ended, called: str, goes_on: str) -> None:
+def test_gate_is_called_as_before(ended: EndedDag, called: str, goes_on: str) -> None:
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", text.replace("gate.py e.gate.json", called))
     assert ended.go_on("run0") == 0
@@ -187,13 +187,13 @@ def test_gate_is_called_as_before(ended: Ended, called: str, goes_on: str) -> No
     ],
 )
 def test_pre_script_is_kept(tmp_path: Path, script: str, debug: str) -> None:
-    ended = Ended(tmp_path / "ensemble", gated=False)
+    ended = EndedDag(tmp_path / "ensemble", gated=False)
     ended.write("e.dag", f"{dag(gated=False)}{script}\n")
     assert ended.go_on("run0") == 0
     assert f"SCRIPT DEFER 9 7 {debug}PRE run0-train_epoch2 wait.sh\n" in ended.second
 
 
-def test_post_script_is_kept(ended: Ended) -> None:
+def test_post_script_is_kept(ended: EndedDag) -> None:
     text = (ended.path / "e.dag").read_text()
     post = "SCRIPT DEFER 9 7 DEBUG post.out STDERR POST run0-train_epoch3 fetch.sh $RETURN\n"
     hold = "SCRIPT HOLD run0-train_epoch3 tell.sh $JOBID\n"
@@ -205,7 +205,7 @@ def test_post_script_is_kept(ended: Ended) -> None:
 
 @pytest.mark.parametrize("gates", [False, True])
 def test_evaluations_continue(tmp_path: Path, gates: bool) -> None:
-    ended = Ended(tmp_path / "ensemble", evaluated=True, gates=gates)
+    ended = EndedDag(tmp_path / "ensemble", evaluated=True, gates=gates)
     assert ended.go_on("run0", "--epochs", "5") == 0
     text = ended.second
     assert re.findall(r"^JOB (\S+)", text, re.MULTILINE) == [
@@ -220,7 +220,7 @@ def test_evaluations_continue(tmp_path: Path, gates: bool) -> None:
 
 def test_added_epochs_are_evaluated_at_the_same_interval(tmp_path: Path) -> None:
     """Two kinds: after every second epoch, and after the last of four."""
-    ended = Ended(tmp_path / "ensemble")
+    ended = EndedDag(tmp_path / "ensemble")
     text = dag()
     for epoch in (1, 3):
         side = f"run2-eval_epoch{epoch + 1}"
@@ -241,7 +241,7 @@ def test_added_epochs_are_evaluated_at_the_same_interval(tmp_path: Path) -> None
     ]
 
 
-def test_nodes_are_placed_by_the_new_gate_only(ended: Ended) -> None:
+def test_nodes_are_placed_by_the_new_gate_only(ended: EndedDag) -> None:
     """The submit file is shared with the old DAG."""
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", text.replace('note="', 'metlmon_dag="e" note="'))
@@ -250,7 +250,7 @@ def test_nodes_are_placed_by_the_new_gate_only(ended: Ended) -> None:
     assert 'metlmon_dag="e"' not in ended.second
 
 
-def test_run_without_a_checkpoint_is_left_out(ended: Ended, capsys: Captured) -> None:
+def test_run_without_a_checkpoint_is_left_out(ended: EndedDag, capsys: Captured) -> None:
     shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints")
     assert ended.go_on() == 0
     result = "run1 is left out: no checkpoint in output/training_logs/bbbb2222-0000"
@@ -260,7 +260,7 @@ def test_run_without_a_checkpoint_is_left_out(ended: Ended, capsys: Captured) ->
 
 @pytest.mark.parametrize("make", [os.mkdir, partial(os.symlink, "gone.ckpt"), os.mkfifo])
 def test_checkpoint_must_be_a_file(
-    ended: Ended, capsys: Captured, make: Callable[[Path], None]
+    ended: EndedDag, capsys: Captured, make: Callable[[Path], None]
 ) -> None:
     path = ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints/last.ckpt"
     path.unlink()
@@ -269,7 +269,7 @@ def test_checkpoint_must_be_a_file(
     assert "run1 is left out: no checkpoint in" in capsys.readouterr().out
 
 
-def test_pipes_are_not_waited_for(ended: Ended, capsys: Captured) -> None:
+def test_pipes_are_not_waited_for(ended: EndedDag, capsys: Captured) -> None:
     path = ended.path / f"output/training_logs/{RUNS['run1']}/version_1/metrics.csv"
     path.unlink()
     os.mkfifo(path)
@@ -283,7 +283,7 @@ def test_pipes_are_not_waited_for(ended: Ended, capsys: Captured) -> None:
 
 @pytest.mark.parametrize(("came_back", "first"), [(1, 3), (0, 2), (None, 1)])
 def test_epoch_without_a_log_is_done_if_its_output_exists(
-    ended: Ended, capsys: Captured, came_back: int | None, first: int
+    ended: EndedDag, capsys: Captured, came_back: int | None, first: int
 ) -> None:
     """A later epoch was submitted, so it is done; the log of its job is missing."""
     log = Log().submit(7, "run1-train_epoch2").execute(7).terminate(7, 1)
@@ -296,13 +296,13 @@ def test_epoch_without_a_log_is_done_if_its_output_exists(
     assert (found["first_epoch"], found["last_epoch"]) == (first, 4)
 
 
-def refused(ended: Ended, capsys: Captured, *words: str) -> str:
+def refused(ended: EndedDag, capsys: Captured, *words: str) -> str:
     assert ended.go_on(*words) == 2
     assert not (ended.path / "e-3.dag").exists()
     return capsys.readouterr().err
 
 
-def test_refused_while_the_old_dag_runs(ended: Ended, capsys: Captured) -> None:
+def test_refused_while_the_old_dag_runs(ended: EndedDag, capsys: Captured) -> None:
     ended.write("e.dag.dagman.out", Out().start("09:00:00").data)
     ended.write("e.dag.lock", "")
     assert "e.dag still runs" in refused(ended, capsys)
@@ -311,7 +311,7 @@ def test_refused_while_the_old_dag_runs(ended: Ended, capsys: Captured) -> None:
     assert not (ended.path / "e-2.dag").exists()
 
 
-def test_refused_while_another_continuation_has_the_run(ended: Ended, capsys: Captured) -> None:
+def test_refused_while_another_continuation_has_the_run(ended: EndedDag, capsys: Captured) -> None:
     """Its DAGMan has submitted nothing yet: the run's latest epoch is the old DAG's."""
     assert ended.go_on("run0") == 0
     ended.write("e-2.dag.dagman.out", Out().start("13:00:00").data)
@@ -321,7 +321,7 @@ def test_refused_while_another_continuation_has_the_run(ended: Ended, capsys: Ca
     assert "run0" not in re.sub("#.*", "", (ended.path / "e-3.dag").read_text())
 
 
-def trained_in_a_second_dag(ended: Ended) -> None:
+def trained_in_a_second_dag(ended: EndedDag) -> None:
     """run0 continues in e-2.dag and completes its epochs there."""
     assert ended.go_on("run0") == 0
     out = Out().start("13:00:00")
@@ -335,11 +335,11 @@ def trained_in_a_second_dag(ended: Ended) -> None:
     ended.append("metl.log", log.data)
 
 
-def of_file(ended: Ended, file: str, *words: str) -> int:
+def of_file(ended: EndedDag, file: str, *words: str) -> int:
     return main(["continue", str(ended.path / file), *words])
 
 
-def test_rules_of_two_dags_are_not_mixed(ended: Ended, capsys: Captured) -> None:
+def test_rules_of_two_dags_are_not_mixed(ended: EndedDag, capsys: Captured) -> None:
     trained_in_a_second_dag(ended)
     second = json.loads((ended.path / "e-2.gate.json").read_text())
     assert ended.go_on("--epochs", "5", "--dry-run") == 0
@@ -353,7 +353,7 @@ def test_rules_of_two_dags_are_not_mixed(ended: Ended, capsys: Captured) -> None
     assert rules["patience"] == 9, "those by which it went on last"
 
 
-def test_dag_file_selects_runs_and_hides_no_other_dag(ended: Ended, capsys: Captured) -> None:
+def test_dag_file_selects_runs_and_hides_no_other_dag(ended: EndedDag, capsys: Captured) -> None:
     trained_in_a_second_dag(ended)
     capsys.readouterr()
     found = json_output("continue", capsys, ended.path / "e.dag", "--dry-run")
@@ -366,7 +366,7 @@ def test_dag_file_selects_runs_and_hides_no_other_dag(ended: Ended, capsys: Capt
     assert "e.sub: no DAG of this name" in capsys.readouterr().err
 
 
-def test_each_epoch_has_the_state_of_its_dag(ended: Ended, capsys: Captured) -> None:
+def test_each_epoch_has_the_state_of_its_dag(ended: EndedDag, capsys: Captured) -> None:
     """The second DAG has no node for the epoch without output."""
     trained_in_a_second_dag(ended)
     for epoch in (1, 2, 3):
@@ -382,7 +382,7 @@ def test_each_epoch_has_the_state_of_its_dag(ended: Ended, capsys: Captured) -> 
     ]
 
 
-def test_epochs_never_count_back(ended: Ended, capsys: Captured) -> None:
+def test_epochs_never_count_back(ended: EndedDag, capsys: Captured) -> None:
     """Only the second DAG was copied, with an earlier checkpoint."""
     trained_in_a_second_dag(ended)
     (ended.path / "e.dag").unlink()
@@ -391,7 +391,7 @@ def test_epochs_never_count_back(ended: Ended, capsys: Captured) -> None:
     assert "no DAG file here has epoch 2 of run0" in refused(ended, capsys, "--epochs", "5")
 
 
-def test_sub_dag_must_be_named(ended: Ended, capsys: Captured) -> None:
+def test_sub_dag_must_be_named(ended: EndedDag, capsys: Captured) -> None:
     ended.write("all.dag", "SUBDAG EXTERNAL inner e.dag\n")
     ended.write("all.dag.dagman.out", Out().start("08:00:00").data)
     ended.write("all.dag.lock", "")
@@ -405,7 +405,7 @@ def test_sub_dag_must_be_named(ended: Ended, capsys: Captured) -> None:
     assert "JOB run0-train_epoch2 e.sub" in ended.second
 
 
-def test_run_is_continued_once(ended: Ended, capsys: Captured) -> None:
+def test_run_is_continued_once(ended: EndedDag, capsys: Captured) -> None:
     assert ended.go_on() == 0
     assert "e-2.dag was not submitted yet" in refused(ended, capsys)
 
@@ -418,12 +418,12 @@ def test_run_is_continued_once(ended: Ended, capsys: Captured) -> None:
     ],
 )
 def test_invalid_arguments_are_refused(
-    ended: Ended, capsys: Captured, words: tuple[str, ...], report_of: str
+    ended: EndedDag, capsys: Captured, words: tuple[str, ...], report_of: str
 ) -> None:
     assert report_of in refused(ended, capsys, *words)
 
 
-def test_fewer_epochs_than_trained_are_reported(ended: Ended, capsys: Captured) -> None:
+def test_fewer_epochs_than_trained_are_reported(ended: EndedDag, capsys: Captured) -> None:
     assert ended.go_on("run2", "--epochs", "2") == 0
     output = capsys.readouterr().out
     assert "run2 is left out: it has 4 epochs already, more than the 2 asked for" in output
@@ -433,7 +433,7 @@ def test_fewer_epochs_than_trained_are_reported(ended: Ended, capsys: Captured) 
 
 
 @pytest.mark.parametrize("beside", ["lr.dag", "lr-2026.dag", "lr-2025-2.dag"])
-def test_year_in_a_name_is_not_a_dag_number(ended: Ended, beside: str) -> None:
+def test_year_in_a_name_is_not_a_dag_number(ended: EndedDag, beside: str) -> None:
     """Another ensemble's DAG with a similar name is unrelated."""
     for file in ended.path.glob("e.dag*"):
         file.rename(file.with_name(file.name.replace("e.dag", "lr-2025.dag", 1)))
@@ -443,13 +443,13 @@ def test_year_in_a_name_is_not_a_dag_number(ended: Ended, beside: str) -> None:
     assert "goes on with lr-2025.dag" in (ended.path / free).read_text()
 
 
-def test_values_with_line_ends_are_refused(ended: Ended, capsys: Captured) -> None:
+def test_values_with_line_ends_are_refused(ended: EndedDag, capsys: Captured) -> None:
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", text.replace("output/training_logs/$(run_uuid)", "../../../etc"))
     assert "below the DAG's directory" in refused(ended, capsys)
 
 
-def report_of(ended: Ended, more: str) -> dict[str, dict[str, str]]:
+def report_of(ended: EndedDag, more: str) -> dict[str, dict[str, str]]:
     """VARS and attributes of each continued node, where the old ones have ``more``, too."""
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", text.replace('note="', f'{more} note="'))
@@ -459,20 +459,20 @@ def report_of(ended: Ended, more: str) -> dict[str, dict[str, str]]:
     return {each.node: dict(each.pairs) for each in vars_}
 
 
-def test_secret_is_copied_but_not_printed(ended: Ended, capsys: Captured) -> None:
+def test_secret_is_copied_but_not_printed(ended: EndedDag, capsys: Captured) -> None:
     key = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
     found = report_of(ended, f'api_key="{key}"')
     assert {values["api_key"] for values in found.values()} == {key}
     assert key not in "".join(capsys.readouterr())
 
 
-def test_job_attributes_are_kept(ended: Ended) -> None:
+def test_job_attributes_are_kept(ended: EndedDag) -> None:
     for values in report_of(ended, '+WantX="true" My.Foo="\\"a b\\""').values():
         assert values["My.WantX"] == "true"
         assert values["My.Foo"] == '"a b"'
 
 
-def test_no_value_becomes_a_command(ended: Ended) -> None:
+def test_no_value_becomes_a_command(ended: EndedDag) -> None:
     text = (ended.path / "e.dag").read_text().replace(" e.sub", " train")
     described = 'SUBMIT-DESCRIPTION train {\n  executable = train.py\n  ENV = "A=1"\n  queue\n}\n'
     ended.write("e.dag", f"# Once:\x0bENV SET A=1\n# or\u2028CONFIG other\n{text}{described}")
@@ -483,7 +483,7 @@ def test_no_value_becomes_a_command(ended: Ended) -> None:
     assert lines.count('ENV = "A=1"') == 1
 
 
-def test_descriptions_in_included_files_are_kept(ended: Ended) -> None:
+def test_descriptions_in_included_files_are_kept(ended: EndedDag) -> None:
     text = (ended.path / "e.dag").read_text().replace(" e.sub", " train")
     described = "SUBMIT-DESCRIPTION train {\n  executable = train.py\n  log = metl.log\n}\n"
     ended.write("jobs.inc", f"{described}SUBMIT-DESCRIPTION other {{\n  executable = x\n}}\n")
@@ -500,7 +500,7 @@ def test_descriptions_in_included_files_are_kept(ended: Ended) -> None:
 
 
 @pytest.mark.parametrize("where", ["MAXJOBS few\udcff 3\n", 'VARS run0-train_epoch2 x="\udcff"\n'])
-def test_binary_files_are_refused(ended: Ended, capsys: Captured, where: str) -> None:
+def test_binary_files_are_refused(ended: EndedDag, capsys: Captured, where: str) -> None:
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", f"{text}{where}".encode("utf-8", "surrogateescape"))
     assert "no UTF-8 text" in refused(ended, capsys)

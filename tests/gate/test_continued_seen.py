@@ -10,14 +10,14 @@ import pytest
 from metlmon.cli.exit_conditions import exit_condition
 from metlmon.model.states import State
 from metlmon.snapshot.records import Run, Status
-from tests.gate.test_continue import EPOCHS, RUNS, Ended
+from tests.gate.test_continue import EPOCHS, RUNS, EndedDag
 from tests.support.event_logs import Log, Out
 
 
 @pytest.fixture(name="going")
-def _going(tmp_path: Path) -> Ended:
+def _going(tmp_path: Path) -> EndedDag:
     """The first DAG skipped what run0 had not trained; e-2.dag continues run0 and run1."""
-    ended = Ended(tmp_path / "ensemble")
+    ended = EndedDag(tmp_path / "ensemble")
     log = Log()
     for epoch in (2, 3):
         log.pre_skip(f"run0-train_epoch{epoch}", "11:00:00")
@@ -26,11 +26,11 @@ def _going(tmp_path: Path) -> Ended:
     return ended
 
 
-def begun(going: Ended, out: Out | None = None) -> None:
+def begun(going: EndedDag, out: Out | None = None) -> None:
     going.write("e-2.dag.dagman.out", (out or Out().start("13:00:00")).data)
 
 
-def seen(going: Ended, live: bool = True) -> Status:
+def seen(going: EndedDag, live: bool = True) -> Status:
     return going.reader(live=live).snapshot_builder().status()
 
 
@@ -46,7 +46,7 @@ def agree(status: Status) -> None:
     assert status.epoch_states[State.COMPLETED] == sum(run.epochs_done for run in status.runs)
 
 
-def test_epoch_in_two_dags_counts_once(going: Ended) -> None:
+def test_epoch_in_two_dags_counts_once(going: EndedDag) -> None:
     agree(seen(going, live=False))
     out, log = Out().start("13:00:00"), Log()
     for job, epoch in ((98, 2), (99, 3)):
@@ -63,7 +63,7 @@ def test_epoch_in_two_dags_counts_once(going: Ended) -> None:
 
 
 @pytest.mark.parametrize("over", [False, True])
-def test_run_waiting_in_the_later_dag_is_not_stopped(going: Ended, over: bool) -> None:
+def test_run_waiting_in_the_later_dag_is_not_stopped(going: EndedDag, over: bool) -> None:
     out = Out().start("13:00:00")
     begun(going, out.exit(1, "14:00:00") if over else out)
     status = seen(going, live=not over)
@@ -75,7 +75,7 @@ def test_run_waiting_in_the_later_dag_is_not_stopped(going: Ended, over: bool) -
     assert exit_condition("all")(status, lambda: None) != 0
 
 
-def test_run_failing_in_the_later_dag_is_not_stopped(going: Ended) -> None:
+def test_run_failing_in_the_later_dag_is_not_stopped(going: EndedDag) -> None:
     log = Log().submit(98, "run1-train_epoch2", "13:01:00").execute(98).terminate(98)
     going.append("metl.log", log.data)
     out = Out().start("13:00:00").submitted("run1-train_epoch2", 98, "13:01:00")

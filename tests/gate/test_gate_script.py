@@ -16,19 +16,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metlmon.trainer import gate
-from tests.support.gated_dagdir import GO, PATIENT, SKIP, UUID, WAIT, Gated
+from tests.support.gated_dagdir import GO, PATIENT, SKIP, UUID, WAIT, GatedDagdir
 
 OTHERS = ("bbbb", "cccc", "dddd")
 
 
 def test_epoch_trains_without_requests_and_rules(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     assert dagdir.asks_in_a_process(0) == GO
     assert sorted(os.listdir(tmp_path)) == ["ensemble.gate.json"]
 
 
 def test_gate_finds_its_files_from_another_directory(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path / "there", {})
+    dagdir = GatedDagdir(tmp_path / "there", {})
     dagdir.ask_for("stop")
     words = dagdir.command(3)
     words[4] = str(dagdir.path / "ensemble.gate.json")
@@ -40,7 +40,7 @@ def test_gate_finds_its_files_from_another_directory(tmp_path: Path) -> None:
 
 
 def test_stop_file_stops_the_run_once(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     dagdir.ask_for("stop", "it overfits\nand more\n")
     assert dagdir.asks_in_a_process(4) == SKIP
     result = dagdir.stopped()
@@ -55,7 +55,7 @@ def test_stop_file_stops_the_run_once(tmp_path: Path) -> None:
 
 
 def test_only_evaluations_of_trained_epochs_run(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     dagdir.ask_for("stop")
     assert dagdir.asks(3, what="evaluate") == GO, "no gate has answered the request yet"
     assert dagdir.asks(4) == SKIP
@@ -64,7 +64,7 @@ def test_only_evaluations_of_trained_epochs_run(tmp_path: Path) -> None:
 
 
 def test_pause_is_recorded_until_the_run_resumes(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     dagdir.ask_for("pause")
     assert dagdir.asks_in_a_process(2) == WAIT
     first = dagdir.file("paused").read_bytes()
@@ -77,7 +77,7 @@ def test_pause_is_recorded_until_the_run_resumes(tmp_path: Path) -> None:
 
 
 def test_paused_run_can_be_stopped(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     dagdir.ask_for("pause")
     assert dagdir.asks(2) == WAIT
     dagdir.ask_for("stop")
@@ -87,7 +87,7 @@ def test_paused_run_can_be_stopped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("site", ["CHTC-Spark-CE1", "Delta-GPU|SDSC PRP"])
 def test_next_epochs_are_sent_to_the_requested_site(tmp_path: Path, site: str) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     dagdir.ask_for("target", f"{site}\n")
     assert dagdir.asks(2) == GO
     placed = tmp_path / "placement" / "ensemble" / "run0-train_epoch2.inc"
@@ -98,7 +98,7 @@ def test_next_epochs_are_sent_to_the_requested_site(tmp_path: Path, site: str) -
 
 
 def test_retry_follows_a_withdrawn_request(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     dagdir.ask_for("target", "CHTC-Spark-CE1\n")
     assert dagdir.asks(2) == GO
     placed = tmp_path / "placement" / "ensemble" / "run0-train_epoch2.inc"
@@ -110,7 +110,7 @@ def test_retry_follows_a_withdrawn_request(tmp_path: Path) -> None:
 
 
 def test_site_of_a_submitted_job_is_kept(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     dagdir.ask_for("target", "CHTC-Spark-CE1\n")
     assert dagdir.asks(2) == GO
     placed = tmp_path / "placement" / "ensemble" / "run0-train_epoch2.inc"
@@ -128,7 +128,7 @@ def test_site_of_a_submitted_job_is_kept(tmp_path: Path) -> None:
     ],
 )
 def test_target_with_line_ends_is_refused(tmp_path: Path, site: str) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     dagdir.state.mkdir(parents=True)
     dagdir.file("target").write_bytes(site.encode("utf-8", "surrogateescape"))
     assert dagdir.asks(2) == GO
@@ -189,7 +189,7 @@ def test_rules_stop_a_run(
     codes: dict[int, int],
     reason: str,
 ) -> None:
-    dagdir = Gated(tmp_path, rules)
+    dagdir = GatedDagdir(tmp_path, rules)
     dagdir.trained(losses)
     assert {epoch: dagdir.asks(epoch) for epoch in codes} == codes
     assert dagdir.file("stopped").exists() == bool(reason)
@@ -202,7 +202,7 @@ def test_rules_stop_a_run(
 
 def test_epochs_before_since_are_only_a_baseline(tmp_path: Path) -> None:
     """A continued run is not stopped again at once."""
-    dagdir = Gated(tmp_path, PATIENT)
+    dagdir = GatedDagdir(tmp_path, PATIENT)
     run = {"name": "run0", "metrics": f"output/training_logs/{UUID}", "since": 4}
     dagdir.rules({"schema": 1, "rules": PATIENT, "runs": {UUID: run}})
     dagdir.trained([0.5, 0.4, 0.6, 0.6, 0.6, 0.6])
@@ -210,7 +210,7 @@ def test_epochs_before_since_are_only_a_baseline(tmp_path: Path) -> None:
 
 
 def test_median_rule_compares_with_the_ensemble(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {"metric": "val_loss", "median_after": 2}, UUID, *OTHERS)
+    dagdir = GatedDagdir(tmp_path, {"metric": "val_loss", "median_after": 2}, UUID, *OTHERS)
     dagdir.trained([0.9, 0.8, 0.7])
     dagdir.trained([0.5, 0.9], "bbbb")
     assert dagdir.asks(2) == GO, "one other run says nothing of the middle"
@@ -228,7 +228,7 @@ def test_median_rule_compares_with_the_ensemble(tmp_path: Path) -> None:
 
 def test_median_rule_with_a_maximised_metric(tmp_path: Path) -> None:
     rules = {"metric": "val_loss", "goal": "max", "median_after": 1}
-    dagdir = Gated(tmp_path, rules, UUID, *OTHERS)
+    dagdir = GatedDagdir(tmp_path, rules, UUID, *OTHERS)
     for uuid, value in zip((UUID, *OTHERS), (0.3, 0.5, 0.4, float("nan")), strict=True):
         dagdir.trained([value], uuid)
     assert dagdir.asks(1, OTHERS[0]) == GO
@@ -240,14 +240,14 @@ def test_median_rule_with_a_maximised_metric(tmp_path: Path) -> None:
 
 
 def test_invalid_goal_lets_the_epoch_train(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {**PATIENT, "goal": "most"})
+    dagdir = GatedDagdir(tmp_path, {**PATIENT, "goal": "most"})
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     assert dagdir.asks(4) == GO
     assert "goal must be min or max" in dagdir.log[-1]
 
 
 def test_last_row_of_the_last_version_counts(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {**PATIENT, "patience": 1})
+    dagdir = GatedDagdir(tmp_path, {**PATIENT, "patience": 1})
     dagdir.metrics(0, "val_loss,epoch,step\n0.5,0,9\n0.4,0,9\n")
     dagdir.metrics(9, "epoch,step,val_loss\n1,9,9.0\n")
     dagdir.metrics(10, "step,val_loss,epoch\n9,0.2,1\n\n9,,1\n,0.1,\n9,0.39,1.0\nepoch,val_loss\n")
@@ -274,7 +274,7 @@ def test_only_the_end_of_a_file_is_read(tmp_path: Path, monkeypatch: pytest.Monk
 def test_special_files_are_reported_and_the_epoch_trains(
     tmp_path: Path, kind: str, make: Any
 ) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     dagdir.state.mkdir(parents=True)
     make(dagdir.file(kind))
     assert dagdir.asks_in_a_process(2) == GO
@@ -291,7 +291,7 @@ def test_special_files_are_reported_and_the_epoch_trains(
     ],
 )
 def test_invalid_metrics_let_the_epoch_train(tmp_path: Path, content: bytes) -> None:
-    dagdir = Gated(tmp_path, {**PATIENT, "divergence": 2, "median_after": 1}, UUID, *OTHERS)
+    dagdir = GatedDagdir(tmp_path, {**PATIENT, "divergence": 2, "median_after": 1}, UUID, *OTHERS)
     for uuid in (UUID, *OTHERS):
         dagdir.metrics(0, content, uuid)
     assert dagdir.asks(2) == GO
@@ -299,7 +299,7 @@ def test_invalid_metrics_let_the_epoch_train(tmp_path: Path, content: bytes) -> 
 
 
 def test_damaged_version_disables_no_rule(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, PATIENT)
+    dagdir = GatedDagdir(tmp_path, PATIENT)
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     dagdir.metrics(2, "no,such,column\n1,2,3\n")
     assert dagdir.asks(4) == SKIP
@@ -317,7 +317,7 @@ def test_damaged_version_disables_no_rule(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_rules_let_the_epoch_train(tmp_path: Path, content: str) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     dagdir.metrics(0, "epoch,val_loss\n0,1\n")
     os.rename(tmp_path / "output/training_logs" / UUID, tmp_path / "m")
     (tmp_path / "ensemble.gate.json").write_text(content.replace("%s", UUID))
@@ -328,7 +328,7 @@ def test_invalid_rules_let_the_epoch_train(tmp_path: Path, content: str) -> None
 
 
 def test_missing_rules_let_the_epoch_train(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     (tmp_path / "ensemble.gate.json").unlink()
     assert dagdir.asks(2) == GO
     assert "ensemble.gate.json cannot be read" in dagdir.log[-1]
@@ -337,7 +337,7 @@ def test_missing_rules_let_the_epoch_train(tmp_path: Path) -> None:
 def test_gate_never_writes_through_links(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    dagdir = Gated(tmp_path / "dagdir", PATIENT)
+    dagdir = GatedDagdir(tmp_path / "dagdir", PATIENT)
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     (dagdir.path / "gate").symlink_to(elsewhere)
     assert dagdir.asks(4) == GO
@@ -357,7 +357,7 @@ def test_gate_never_writes_through_links(tmp_path: Path) -> None:
 def test_full_disk_lets_the_epoch_train(tmp_path: Path) -> None:
     """A full file system of one page; without the right to mount one, a limit on the size of
     files."""
-    dagdir = Gated(tmp_path, PATIENT)
+    dagdir = GatedDagdir(tmp_path, PATIENT)
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     code = "import resource, os, signal, sys\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     code += "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nos.execv(sys.argv[1], sys.argv[1:])"
@@ -375,7 +375,7 @@ def test_full_disk_lets_the_epoch_train(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
 def test_unwritable_folder_lets_the_epoch_train(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, PATIENT)
+    dagdir = GatedDagdir(tmp_path, PATIENT)
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     dagdir.state.mkdir(parents=True)
     dagdir.state.chmod(0o500)
@@ -395,14 +395,14 @@ def test_unwritable_folder_lets_the_epoch_train(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_arguments_let_the_epoch_train(tmp_path: Path, words: list[str]) -> None:
-    Gated(tmp_path / "in", {})
+    GatedDagdir(tmp_path / "in", {})
     with chdir(tmp_path / "in"):
         assert gate.main(words) == GO
     assert os.listdir(tmp_path) == ["in"]
 
 
 def test_log_of_the_gate_is_bounded(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
+    dagdir = GatedDagdir(tmp_path, {})
     dagdir.ask_for("target", "a b$(c)")
     (dagdir.state / "gate.log").write_bytes(b"x" * (gate.LONGEST_LOG + 1))
     assert dagdir.asks(2) == GO
@@ -411,7 +411,7 @@ def test_log_of_the_gate_is_bounded(tmp_path: Path) -> None:
 
 def test_twenty_gates_agree(tmp_path: Path) -> None:
     """As many as DAGMan starts: one complete answer is written, and all return it."""
-    dagdir = Gated(tmp_path, PATIENT)
+    dagdir = GatedDagdir(tmp_path, PATIENT)
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     dagdir.ask_for("target", "delta", uuid="other")
     running = [subprocess.Popen(dagdir.command(4), cwd=tmp_path) for _ in range(20)]
@@ -431,7 +431,7 @@ def test_twenty_gates_agree(tmp_path: Path) -> None:
 def test_gate_answers_with_any_files(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], rules: bytes, table: bytes
 ) -> None:
-    dagdir = Gated(tmp_path_factory.mktemp("gate"), {})
+    dagdir = GatedDagdir(tmp_path_factory.mktemp("gate"), {})
     if rules != b"{}":
         (dagdir.path / "ensemble.gate.json").write_bytes(rules)
     dagdir.metrics(0, table)

@@ -15,16 +15,16 @@ import pytest
 from tests.support.commands import Captured, text_output
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Out
-from tests.support.gated_dagdir import GATE, GO, SKIP, UUID, WAIT, Gated, gated_dag
+from tests.support.gated_dagdir import GATE, GO, SKIP, UUID, WAIT, GatedDagdir, gated_dag
 
 NODE = "run0-train_epoch3"
 
 
-class Started:
+class StartedGate:
     """A dagdir with a gate, and a PATH with only ``python3`` (a shell script) on it."""
 
     def __init__(self, path: Path, python3: str | None) -> None:
-        self.dagdir = Gated(path / "ensemble", {})
+        self.dagdir = GatedDagdir(path / "ensemble", {})
         shutil.copy(GATE, self.dagdir.path / "gate.py")
         (self.dagdir.path / "gate.py").chmod(0o755)
         self.path = path / "bin"
@@ -52,7 +52,7 @@ GOOD = f'exec {sys.executable} "$@"'
 
 @pytest.mark.parametrize(("asked", "code"), [(None, GO), ("stop", SKIP), ("pause", WAIT)])
 def test_exit_status_passes_through_the_shell(tmp_path: Path, asked: str | None, code: int) -> None:
-    gate = Started(tmp_path, GOOD)
+    gate = StartedGate(tmp_path, GOOD)
     if asked is not None:
         gate.dagdir.ask_for(asked)
     assert gate.asks() == code
@@ -71,7 +71,7 @@ def test_exit_status_passes_through_the_shell(tmp_path: Path, asked: str | None,
     ],
 )
 def test_broken_gate_lets_the_node_run(tmp_path: Path, python3: str | None, why: str) -> None:
-    gate = Started(tmp_path, python3)
+    gate = StartedGate(tmp_path, python3)
     gate.dagdir.ask_for("stop")
     assert gate.asks() == GO
     (line,) = gate.dagdir.log
@@ -80,7 +80,7 @@ def test_broken_gate_lets_the_node_run(tmp_path: Path, python3: str | None, why:
 
 @pytest.mark.parametrize("part", ["gate", "gate/ensemble", "gate/ensemble/gate.log"])
 def test_gate_follows_no_link(tmp_path: Path, part: str) -> None:
-    gate = Started(tmp_path, None)
+    gate = StartedGate(tmp_path, None)
     place = gate.dagdir.path / part
     place.parent.mkdir(parents=True, exist_ok=True)
     elsewhere = tmp_path / "elsewhere"
@@ -93,7 +93,7 @@ def test_gate_follows_no_link(tmp_path: Path, part: str) -> None:
 
 @pytest.mark.parametrize("rules", ["", "rules.json", ".gate.json", "...gate.json", "gone/x"])
 def test_arguments_without_rules(tmp_path: Path, rules: str) -> None:
-    gate = Started(tmp_path, None)
+    gate = StartedGate(tmp_path, None)
     before = sorted(os.listdir(gate.dagdir.path))
     assert gate.asks(rules) == GO
     assert sorted(os.listdir(gate.dagdir.path)) == before

@@ -38,7 +38,7 @@ from metlmon.tables.runs import columns, cursor_detail
 from metlmon.text.spans import text
 from screens.overview import header as overview_header
 from tests.support.commands import Captured, text_output
-from tests.support.dag_texts import weave
+from tests.support.dag_texts import load
 from tests.support.dagdir_builder import Dagdir, again
 from tests.support.event_logs import Log, Out
 from tests.support.gated_dagdir import gated_dag
@@ -263,7 +263,7 @@ def test_complete_run_has_no_request() -> None:
     ],
 )
 def test_gate_is_named_by_its_command(command: str, name: str | None) -> None:
-    workflow = weave(f"JOB n n.sub\nSCRIPT PRE n {command}\n")
+    workflow = load(f"JOB n n.sub\nSCRIPT PRE n {command}\n")
     assert gate_name(workflow.nodes["n"]) == name
 
 
@@ -271,8 +271,8 @@ def test_skipped_epochs_are_not_waited_for(dagdir: Dagdir) -> None:
     """Neither before its nodes are skipped, nor while an epoch of it ends."""
 
     def left() -> dict[str, tuple[int, str | None]]:
-        painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").snapshot_builder()
-        basis = StatsInput(painter.status(), painter.ledger(), Settings())
+        builder = dagdir.reader(live=True, now="2026-05-04 10:30:00").snapshot_builder()
+        basis = StatsInput(builder.status(), builder.ledger(), Settings())
         return {run.run: (run.epochs_left, run.missing_reason) for run in make_forecast(basis).runs}
 
     assert left()["run0"] == (3, None)
@@ -332,8 +332,8 @@ def test_stopped_run_is_separate_in_estimates_and_lanes(dagdir: Dagdir) -> None:
     dagdir.write("metl.log", log.data)
     say(dagdir, "stopped", {**STOPPING, "epoch": 1})
     say(dagdir, "paused", {"epoch": 0, "time": "2026-05-04T10:10:00"}, OTHER)
-    painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").snapshot_builder()
-    basis = StatsInput(painter.status(), painter.ledger(), Settings())
+    builder = dagdir.reader(live=True, now="2026-05-04 10:30:00").snapshot_builder()
+    basis = StatsInput(builder.status(), builder.ledger(), Settings())
     made = make_forecast(basis)
     assert [run_remaining_text(run).split()[0] for run in made.runs] == ["stopped", "paused"]
     assert remaining_text(made) == "paused: run1"

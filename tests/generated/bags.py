@@ -33,7 +33,7 @@ class Attempt:
 
 
 @dataclass
-class Lived:
+class SimulatedBag:
     """``attempts`` in order of their start; ``submitted``: the time of each shard; ``over``: the
     end of the last one."""
 
@@ -46,11 +46,11 @@ class Lived:
         return max(each.end for each in self.attempts)
 
 
-def live(shards: int, machines: int, seed: int) -> Lived:
+def live(shards: int, machines: int, seed: int) -> SimulatedBag:
     """Each machine takes the next shard when it is free. SLOW shards take four times as long on a
     machine; BROKEN attempts are evicted halfway, and queued again."""
     rng = Random(seed)
-    lived = Lived(shards, submitted=[30 + 2 * n for n in range(shards)])
+    lived = SimulatedBag(shards, submitted=[30 + 2 * n for n in range(shards)])
     queue = [(lived.submitted[n], n) for n in range(shards)]
     free = [(90 + 45 * n, n) for n in range(machines)]
     while queue:
@@ -86,7 +86,7 @@ def name_of(shard: int, shards: int) -> str:
     return f"shard{shard:0{max(3, len(str(shards - 1)))}}"
 
 
-def event_log(lived: Lived, until: int | None = None, held: tuple[int, ...] = ()) -> Log:
+def event_log(lived: SimulatedBag, until: int | None = None, held: tuple[int, ...] = ()) -> Log:
     """HTCondor's log up to a time (None: all of it). ``held``: shards whose running attempts were
     held at that time."""
     until = lived.over if until is None else until
@@ -108,7 +108,7 @@ def event_log(lived: Lived, until: int | None = None, held: tuple[int, ...] = ()
 
 
 def write(
-    directory: Path, lived: Lived, until: int | None = None, held: tuple[int, ...] = ()
+    directory: Path, lived: SimulatedBag, until: int | None = None, held: tuple[int, ...] = ()
 ) -> None:
     """Write the DAG file, the event log up to a time, and DAGMan's own file."""
     directory.mkdir(parents=True, exist_ok=True)

@@ -64,7 +64,7 @@ class Effects:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedEpoch:
     """One epoch: its place, submission, start, duration and usage."""
 
     cluster: int
@@ -88,18 +88,18 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedEnsemble:
     """The ensemble and its truth. ``slow``: the slow hosts that had an epoch."""
 
     effects: Effects
-    trained: Sequence[Trained]
+    trained: Sequence[TrainedEpoch]
     slow: frozenset[str] = field(default_factory=frozenset)
 
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger read from its log."""
         dags, log = {DAG: _dag_text(self.effects)}, _event_log(self.trained)
-        return read_ensemble(dags, log).painter().ledger()
+        return read_ensemble(dags, log).builder().ledger()
 
     def write(self, directory: Path) -> None:
         """Its DAG file, submit file, job log and DAGMan's file."""
@@ -122,7 +122,7 @@ class _Host:
     effect: float
 
 
-def planted(effects: Effects, seed: int) -> Planted:
+def planted(effects: Effects, seed: int) -> PlantedEnsemble:
     """The ensemble of this seed."""
     rng = Random(f"effects {seed}")
     hosts = _hosts(effects, rng)
@@ -139,13 +139,13 @@ def planted(effects: Effects, seed: int) -> Planted:
             start = ready + timedelta(seconds=round(rng.lognormvariate(log(1200), 0.8)) + 300)
             end = start + timedelta(seconds=max(1, round(seconds)))
             trained.append(
-                Trained(
+                TrainedEpoch(
                     *(cluster, f"metl{number:03d}", epoch, host.gpu, host.site, host.name),
                     *(ready, start, end, _usage(rng)),
                 )
             )
             ready, cluster = end + timedelta(seconds=60), cluster + 1
-    return Planted(effects, tuple(trained), slow & {each.host for each in trained})
+    return PlantedEnsemble(effects, tuple(trained), slow & {each.host for each in trained})
 
 
 def _hosts(effects: Effects, rng: Random) -> list[_Host]:
@@ -208,7 +208,7 @@ def _dag_text(effects: Effects) -> str:
     return "\n".join([*lines, "RETRY ALL_NODES 3", ""])
 
 
-def _event_log(trained: Sequence[Trained]) -> Log:
+def _event_log(trained: Sequence[TrainedEpoch]) -> Log:
     events: list[Event] = []
     for each in trained:
         job, fetched = each.cluster, each.start - timedelta(seconds=TRANSFER)
@@ -224,11 +224,11 @@ def _event_log(trained: Sequence[Trained]) -> Log:
     return log_of_events(events)
 
 
-def _address(each: Trained) -> str:
+def _address(each: TrainedEpoch) -> str:
     return f"192.0.2.1:9618?addrs=192.0.2.1-9618&alias={each.host}&noUDP"
 
 
-def _executing(each: Trained) -> str:
+def _executing(each: TrainedEpoch) -> str:
     lines = [
         f"SlotName: slot1_1@{each.host}",
         "AvailableGPUs = { GPUs_GPU_0a0a0a0a }",
@@ -242,7 +242,7 @@ def _executing(each: Trained) -> str:
     return "".join(f"\t{line}\n" for line in lines)
 
 
-def _terminated(each: Trained) -> str:
+def _terminated(each: TrainedEpoch) -> str:
     use = each.usage
     return f"""\
 \t(1) Normal termination (return value 0)

@@ -110,7 +110,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
+class Ensemble:
     """The whole ensemble. ``jobs`` in order of submission; ``dagmans``: cluster, DAG, life."""
 
     dags: tuple[DagPlan, ...]
@@ -123,7 +123,7 @@ class Lived:
 # --- one job ----------------------------------------------------------------------------------
 
 
-class Telling:
+class JobLog:
     """Writes one job's events: ``now`` advances with every step."""
 
     def __init__(self, job: Job, rng: Random, memory_every: float | None) -> None:
@@ -273,13 +273,13 @@ def training_seconds(place: Place, slot: Slot, rng: Random) -> float:
     return place.hours * HOUR * rng.lognormvariate(0, 0.09) / len(slot.gpus) ** 0.9
 
 
-def evicted_while_running(t: Telling, place: Place) -> None:
+def evicted_while_running(t: JobLog, place: Place) -> None:
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.05, 0.95))
     t.is_evicted(1005, 0, "Unspecified job interruption")
 
 
-def stalled_input(t: Telling, place: Place) -> None:
+def stalled_input(t: JobLog, place: Place) -> None:
     t.waits(place)
     slot = t.fetches(stall=True)
     silence = t.rng.randint(3610, 3660)
@@ -290,7 +290,7 @@ def stalled_input(t: Telling, place: Place) -> None:
     t.settles("unfinished")
 
 
-def _quota(t: Telling, place: Place) -> None:
+def _quota(t: JobLog, place: Place) -> None:
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.05, 0.9))
     file = f"{t.job.run}/{t.job.epoch + 1}.out"
@@ -299,7 +299,7 @@ def _quota(t: Telling, place: Place) -> None:
     t.is_evicted(1007, 0, f"Error from {slot.name}: {text}")
 
 
-def lost_contact(t: Telling, place: Place) -> None:
+def lost_contact(t: JobLog, place: Place) -> None:
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.1, 0.9))
     t.say(lambda head: events.disconnected(head, slot))
@@ -310,7 +310,7 @@ def lost_contact(t: Telling, place: Place) -> None:
     t.is_evicted(1008, 0, "Reconnect failed", ran=False)
 
 
-def _no_room(t: Telling, place: Place) -> None:
+def _no_room(t: JobLog, place: Place) -> None:
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng))
     t.say(lambda head: events.transfer_started(head, "output", slot))
@@ -327,7 +327,7 @@ def _no_room(t: Telling, place: Place) -> None:
     t.is_held(12, 122, reason)
 
 
-def _no_input(t: Telling, place: Place) -> None:
+def _no_input(t: JobLog, place: Place) -> None:
     t.waits(place)
     slot = t.fetches()
     reason = (
@@ -340,7 +340,7 @@ def _no_input(t: Telling, place: Place) -> None:
     t.is_held(13, 2, reason)
 
 
-def _too_long(t: Telling, place: Place) -> None:
+def _too_long(t: JobLog, place: Place) -> None:
     # Only the hold ends the execution: no 004 is logged.
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(1.1, 1.4))
@@ -348,7 +348,7 @@ def _too_long(t: Telling, place: Place) -> None:
     t.is_held(26, 0, "Job exceeded allowed execute duration for its category")
 
 
-def over_memory(t: Telling, place: Place) -> None:
+def over_memory(t: JobLog, place: Place) -> None:
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.02, 0.6))
     reason = (
@@ -360,20 +360,20 @@ def over_memory(t: Telling, place: Place) -> None:
     t.is_held(34, 102, reason)
 
 
-def _fails(t: Telling, place: Place) -> None:
+def _fails(t: JobLog, place: Place) -> None:
     t.starts(place)
     t.works(t.rng.lognormvariate(0, 1.0) * 1500)
     t.uploads()
     t.terminates(1)
 
 
-def _killed(t: Telling, place: Place) -> None:
+def _killed(t: JobLog, place: Place) -> None:
     t.starts(place)
     t.works(t.rng.uniform(0.2, 3.0) * HOUR)
     t.terminates(None, 9)
 
 
-def _shadow(t: Telling, place: Place) -> None:
+def _shadow(t: JobLog, place: Place) -> None:
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.1, 0.8))
     reason = f"Error from {slot.name}: FileLock::obtain(1) failed - errno 5"
@@ -381,7 +381,7 @@ def _shadow(t: Telling, place: Place) -> None:
     t.ends("shadow-exception")
 
 
-def _silent(t: Telling, place: Place) -> None:
+def _silent(t: JobLog, place: Place) -> None:
     # Its end is not logged; it is removed hours later, which restarts it.
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.5, 1.5), quiet=True)
@@ -389,27 +389,27 @@ def _silent(t: Telling, place: Place) -> None:
     t.ends("removed")
 
 
-def _removed(t: Telling, place: Place) -> None:
+def _removed(t: JobLog, place: Place) -> None:
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.1, 0.9))
     t.is_evicted(1023, 0, "via condor_rm (by user researcher)")
     t.say(lambda head: events.removed(head, "via condor_rm (by user researcher)"))
 
 
-def _checkpointed(t: Telling, place: Place) -> None:
+def _checkpointed(t: JobLog, place: Place) -> None:
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng))
     t.uploads()
     t.terminates(CHECKPOINTED)
 
 
-def _late_loss(t: Telling, place: Place) -> None:
+def _late_loss(t: JobLog, place: Place) -> None:
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * 0.99)
     t.is_evicted(1005, 0, "Unspecified job interruption")
 
 
-Act = Callable[[Telling, Place], None]
+Act = Callable[[JobLog, Place], None]
 
 OVER: Final[frozenset[Act]] = frozenset({_fails, _killed, _silent, _removed, _checkpointed})
 """After these the job is over and DAGMan submits the node again."""
@@ -437,7 +437,7 @@ DECK: Final[tuple[tuple[Act, int], ...]] = (
 """How often each kind of trouble is met in 630 epochs."""
 
 
-def _succeeds(t: Telling, place: Place, short: bool) -> None:
+def _succeeds(t: JobLog, place: Place, short: bool) -> None:
     slot = t.starts(place)
     seconds = training_seconds(place, slot, t.rng)
     if short:
@@ -463,7 +463,7 @@ def _succeeds(t: Telling, place: Place, short: bool) -> None:
 # --- the ensemble -----------------------------------------------------------------------------
 
 
-def live(seed: int) -> Lived:
+def live(seed: int) -> Ensemble:
     """The first round: 16 heterogeneous and 5 control runs of 30 epochs, all completed."""
     rng = Random(seed)
     dags = _plans(rng)
@@ -478,7 +478,7 @@ def lived_through(
     troubles: dict[tuple[str, int], list[tuple[Act, Place]]],
     rng: Random,
     memory_every: float | None = None,
-) -> Lived:
+) -> Ensemble:
     """Simulate these DAGs, where each epoch completes at its place and after its troubles."""
     jobs: list[Job] = []
     for number, plan in enumerate(dags):
@@ -486,7 +486,7 @@ def lived_through(
             own = Random(f"{seed} {uuid}")
             jobs += _run(number, plan, run, final, troubles, own, memory_every)
     jobs.sort(key=lambda job: (job.submitted, job.node))
-    return Lived(
+    return Ensemble(
         dags,
         tuple(jobs),
         number_clusters(dags, jobs),
@@ -569,7 +569,7 @@ def _run(
             if life.end is not None and now >= life.end:
                 life = next(lives)
                 now = life.start + rng.randint(2, 40)
-            result = Telling(Job(dag, run, epoch, now), rng, memory_every)
+            result = JobLog(Job(dag, run, epoch, now), rng, memory_every)
             trained = _tries(result, acts, trained, final[(run, epoch)])
             if life.end is not None and result.job.last >= life.end:
                 _cut(result.job, life.end)
@@ -580,7 +580,7 @@ def _run(
             now = result.now + rng.randint(5, 12)
 
 
-def _tries(report_of: Telling, acts: list[tuple[Act, Place]], trained: bool, final: Place) -> bool:
+def _tries(report_of: JobLog, acts: list[tuple[Act, Place]], trained: bool, final: Place) -> bool:
     """One job of an epoch: its troubles, until the job is over or has succeeded. Returns whether
     the epoch has been trained by then."""
     while acts:

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
-from tests.generated.ensembles import Execution, Job, Lived, Moved, evicted_while_running
+from tests.generated.ensembles import Ensemble, Execution, Job, Moved, evicted_while_running
 from tests.generated.varied import Kind, varied
 from tests.generated.write import dagdir_files, local, write_files
 
@@ -57,7 +57,7 @@ TRANSFERS: Final = {
 """The same, of a transfer."""
 
 
-def until(lived: Lived, when: int) -> Lived:
+def until(lived: Ensemble, when: int) -> Ensemble:
     """The events up to a time; what goes on then is in flight."""
     return replace(
         lived,
@@ -86,14 +86,14 @@ def _until(job: Job, when: int) -> Job:
     )
 
 
-def moment_of(lived: Lived, share: float) -> int:
+def moment_of(lived: Ensemble, share: float) -> int:
     """The first time at which a job transfers its input after this share of the submissions."""
     begin = lived.jobs[round(share * (len(lived.jobs) - 1))].submitted
     transfers = (each for job in lived.jobs for each in job.transfers)
     return min(each.start for each in transfers if each.direction == "input" and each.start > begin)
 
 
-def write(lived: Lived, directory: Path, share: float = 0.7) -> dict[str, Any]:
+def write(lived: Ensemble, directory: Path, share: float = 0.7) -> dict[str, Any]:
     """Write the dagdir at :func:`moment_of` that share, with ``truth.json``; return the truth."""
     when = moment_of(lived, share)
     part = until(lived, when)
@@ -106,7 +106,7 @@ def write(lived: Lived, directory: Path, share: float = 0.7) -> dict[str, Any]:
 # --- what is true -----------------------------------------------------------------------------
 
 
-def truth(lived: Lived, log: str) -> dict[str, Any]:
+def truth(lived: Ensemble, log: str) -> dict[str, Any]:
     """Totals in GPU-seconds, seconds, bytes and counts, as of the last event of the log."""
     last = max(job.last for job in lived.jobs)
     every = [each for job in lived.jobs for each in job.executions]
@@ -167,7 +167,7 @@ def _outcome(execution: Execution) -> str:
     return "failed" if cause == "signal" else cause
 
 
-def _transfers(lived: Lived) -> dict[str, dict[str, int]]:
+def _transfers(lived: Ensemble) -> dict[str, dict[str, int]]:
     """Finished transfers, by direction and outcome."""
     sums: dict[str, Counter[str]] = {}
     for job in lived.jobs:

@@ -10,11 +10,11 @@ from typing import Final
 from tests.generated import events
 from tests.generated.ensembles import (
     DagPlan,
+    Ensemble,
     Execution,
     Job,
+    JobLog,
     Life,
-    Lived,
-    Telling,
     choose_slot,
     moment,
     number_clusters,
@@ -54,7 +54,7 @@ class _Run:
     epoch: int = 0
 
 
-def slot_limited(kind: SlotLimited, seed: int) -> Lived:
+def slot_limited(kind: SlotLimited, seed: int) -> Ensemble:
     """One ensemble of this kind, simulated event by event."""
     rng = Random(f"{kind} {seed}")
     sites = [replace(place, most_gpus=1) for place in SITES[: len(kind.slots)]]
@@ -78,7 +78,7 @@ def slot_limited(kind: SlotLimited, seed: int) -> Lived:
             run = ready.pop(0)
             job = Job(0, run.name, run.epoch, now)
             jobs.append(job)
-            Telling(job, rng, None)
+            JobLog(job, rng, None)
             queued.append((job, run))
 
     def in_queue() -> int:
@@ -144,12 +144,12 @@ def slot_limited(kind: SlotLimited, seed: int) -> Lived:
         match()
     jobs.sort(key=lambda job: (job.submitted, job.node))
     seeds = {name: rng.randint(100000, 999999) for name, _ in names}
-    return Lived((plan,), tuple(jobs), number_clusters((plan,), jobs), targets, seeds)
+    return Ensemble((plan,), tuple(jobs), number_clusters((plan,), jobs), targets, seeds)
 
 
-def _at(job: Job, now: int, rng: Random) -> Telling:
+def _at(job: Job, now: int, rng: Random) -> JobLog:
     """The events of the job from ``now`` on."""
-    telling = Telling.__new__(Telling)
+    telling = JobLog.__new__(JobLog)
     telling.job, telling.rng, telling.now = job, rng, max(now, job.last)
     telling.memory_every, telling.slot = None, None
     return telling

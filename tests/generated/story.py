@@ -19,7 +19,7 @@ from typing import Final
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from tests.generated import ensembles
-from tests.generated.ensembles import DagPlan, Job, Life, Telling, moment
+from tests.generated.ensembles import DagPlan, Job, JobLog, Life, moment
 from tests.generated.places import A5000, PLACES, Place
 from tests.generated.write import dagman_files, job_lines, job_log, local
 from tests.support.replay_pieces import replay_pieces
@@ -75,7 +75,7 @@ def runs() -> tuple[Run, ...]:
 # --- events -----------------------------------------------------------------------------------
 
 
-class JobWriter(Telling):
+class JobWriter(JobLog):
     """Writes the events of one job, with shorter waits than in the first round."""
 
     def waits(self, place: Place) -> None:

@@ -12,8 +12,8 @@ from tests.generated.ensembles import (
     SHORT,
     Act,
     DagPlan,
+    Ensemble,
     Life,
-    Lived,
     lived_through,
     moment,
 )
@@ -40,7 +40,7 @@ class Kind:
     memory_every: float | None = None
 
 
-def varied(kind: Kind, seed: int) -> Lived:
+def varied(kind: Kind, seed: int) -> Ensemble:
     """One ensemble of this kind."""
     rng = Random(f"{kind.name} {seed}")
     runs = tuple((f"hetero{n}", f"{rng.getrandbits(32):08x}") for n in range(kind.runs))

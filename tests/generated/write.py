@@ -16,10 +16,10 @@ from tests.generated.ensembles import (
     EPOCHS,
     ZONE,
     DagPlan,
+    Ensemble,
     Execution,
     Job,
     Life,
-    Lived,
 )
 
 IN_NODES_LOG: Final = frozenset(["000", "001", "004", "005", "007", "009", "012", "013", "024"])
@@ -30,14 +30,14 @@ RETRIES: Final = 10
 Line = tuple[int, int, int, str]
 
 
-def write(lived: Lived, directory: Path) -> None:
+def write(lived: Ensemble, directory: Path) -> None:
     """DAG files, ``metl.log``, DAGMan's files, ``metlmon.toml`` and ``truth.json``."""
     files = dagdir_files(lived) | training_files(lived)
     files["truth.json"] = json.dumps(truth(lived), indent=1) + "\n"
     write_files(directory, files)
 
 
-def dagdir_files(lived: Lived, until: int | None = None) -> dict[str, str]:
+def dagdir_files(lived: Ensemble, until: int | None = None) -> dict[str, str]:
     """The files of user, HTCondor and DAGMan; ``until``: all goes on after that time."""
     files = {"metl.log": job_log(job_lines(lived.jobs)), "metlmon.toml": SETTINGS}
     for number, plan in enumerate(lived.dags):
@@ -112,7 +112,7 @@ def job_log(lines: Iterable[Line]) -> str:
 # --- the DAG and DAGMan's files ---------------------------------------------------------------
 
 
-def _dag(plan: DagPlan, lived: Lived) -> str:
+def _dag(plan: DagPlan, lived: Ensemble) -> str:
     lines = [
         "SUBMIT-DESCRIPTION pretrain.sub {",
         "\tuniverse = container",
@@ -305,7 +305,7 @@ SPIKE: Final = ("hetero5", 22)
 HEAD: Final = "lr-Adagrad,step,train_loss_step,epoch,val_loss,train_loss_epoch"
 
 
-def training_files(lived: Lived) -> dict[str, str]:
+def training_files(lived: Ensemble) -> dict[str, str]:
     """One ``metrics.csv`` a run: sparse rows as PyTorch Lightning writes them, epochs from 0."""
     return {
         f"output/training_logs/{uuid}/version_0/metrics.csv": _losses(run, uuid)
@@ -334,7 +334,7 @@ def _losses(run: str, uuid: str) -> str:
 # --- what is true -----------------------------------------------------------------------------
 
 
-def truth(lived: Lived) -> dict[str, Any]:
+def truth(lived: Ensemble) -> dict[str, Any]:
     """Totals in GPU-seconds, seconds, bytes and counts, by the generator's own accounts."""
     every = [(job, e) for job in lived.jobs for e in job.executions]
     final = {job.node: job.executions[-1] for job in lived.jobs if job.completed}
@@ -374,7 +374,7 @@ def truth(lived: Lived) -> dict[str, Any]:
     }
 
 
-def _runs(lived: Lived, label: str) -> list[str]:
+def _runs(lived: Ensemble, label: str) -> list[str]:
     return [run for plan in lived.dags if plan.file.startswith(label) for run, _ in plan.runs]
 
 
@@ -382,7 +382,7 @@ def _length(execution: Execution) -> int:
     return execution.end - execution.start
 
 
-def _longest(lived: Lived, node: str) -> Execution:
+def _longest(lived: Ensemble, node: str) -> Execution:
     return max((e for j in lived.jobs if j.node == node for e in j.executions), key=_length)
 
 
@@ -418,7 +418,7 @@ def _causes(executions: list[Execution]) -> dict[str, dict[str, int]]:
     return causes
 
 
-def _transfers(lived: Lived) -> dict[str, dict[str, dict[str, int]]]:
+def _transfers(lived: Ensemble) -> dict[str, dict[str, dict[str, int]]]:
     moved: dict[str, dict[str, dict[str, int]]] = {}
     for span in (span for job in lived.jobs for span in job.transfers):
         sums = moved.setdefault(span.direction, {}).setdefault(

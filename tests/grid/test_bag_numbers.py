@@ -213,7 +213,7 @@ def test_held_shards_are_left_out_and_reported(bag: Bag) -> None:
 
 
 def stems(dag: str) -> list[tuple[str, int]]:
-    nodes = describe_dags(read_ensemble({"/a/run.dag": dag}, Log()).painter()).nodes
+    nodes = describe_dags(read_ensemble({"/a/run.dag": dag}, Log()).builder()).nodes
     return [(each.name_pattern, len(each.nodes)) for each in find_bags(nodes)]
 
 

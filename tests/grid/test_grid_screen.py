@@ -10,10 +10,10 @@ from screens.run import RunScreen
 from screens.sweep import PointRunsScreen, SweepScreen
 from screens.widgets.matrix import Matrix, MatrixLayout
 from tests.support.dagdir_feed import dagdir_feed, sweep
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Seen, opened
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, RunningApp, opened
 
 
-async def open_grid(seen: Seen, words: str = "best 0.2133") -> None:
+async def open_grid(seen: RunningApp, words: str = "best 0.2133") -> None:
     """The grid, once the metrics have been read."""
     await seen.press("6", "6")
     await seen.until(lambda: words in seen.text)

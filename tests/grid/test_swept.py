@@ -22,7 +22,7 @@ from tests.support.records import read_dagdir
 
 
 def sweep_of(dag: str) -> SweepVariables:
-    return find_sweep(describe_dags(read_ensemble({"/a/run.dag": dag}, Log()).painter()).nodes)
+    return find_sweep(describe_dags(read_ensemble({"/a/run.dag": dag}, Log()).builder()).nodes)
 
 
 def dag_of(runs: list[list[dict[str, str]]]) -> str:

@@ -23,7 +23,7 @@ from tests.support.faulty_tracker import (
     Answer,
     Call,
     FaultyTracker,
-    Slow,
+    SlowAnswer,
     canned_tracker,
     take_everything,
 )
@@ -256,7 +256,7 @@ def test_no_option_takes_credentials() -> None:
 def test_process_list_has_no_credentials(way: Way, tracker: FaultyTracker, dagdir: Path) -> None:
     if not Path("/proc/self/cmdline").exists():
         pytest.skip("no /proc")
-    slow = Slow()
+    slow = SlowAnswer()
     tracker.always(slow)
     words = [sys.executable, "-m", "metlmon", "export", str(dagdir), "--to", "mlflow"]
     process = subprocess.Popen(

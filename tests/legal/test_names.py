@@ -78,9 +78,9 @@ def test_each_name_is_a_separate_run(named: DagdirReader) -> None:
 @pytest.mark.parametrize("run", RUNS)
 def test_each_name_can_be_selected(named: DagdirReader, run: str) -> None:
     """An exact name precedes patterns and prefixes of other names."""
-    painter = named.snapshot_builder()
-    assert one_run(painter, run).run == run
-    chosen = [row.run for row in painter.status().runs if matches_run(row, run)]
+    builder = named.snapshot_builder()
+    assert one_run(builder, run).run == run
+    chosen = [row.run for row in builder.status().runs if matches_run(row, run)]
     assert run in chosen
     if not set(run) & set("*?["):
         assert chosen == [run], "run1 is not run10, Run is not run"

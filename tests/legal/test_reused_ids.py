@@ -38,7 +38,7 @@ def second_life(log: Log, node: str = SECOND) -> Log:
 
 
 def booked(reader: DagdirReader) -> list[tuple[str | None, str, float]]:
-    painter = reader.snapshot_builder()
+    builder = reader.snapshot_builder()
     jobs = reader.ensemble.jobs.values()
     rows = sorted(jobs, key=lambda job: job.first_submitted or datetime.min)
     return [
@@ -46,7 +46,7 @@ def booked(reader: DagdirReader) -> list[tuple[str | None, str, float]]:
             reader.ensemble.attributions[job.key].node,
             str(job.history().state and job.history().state.value),
             sum(
-                painter.clock.seconds(e.start, e.end) / 3600
+                builder.clock.seconds(e.start, e.end) / 3600
                 for e in job.history().executions
                 if e.end is not None
             ),

@@ -71,12 +71,12 @@ def test_snapshot_outlives_its_dag(dagdir: Dagdir) -> None:
     dagdir.write("other.dag", "JOB alone train.sub\n")
     dagdir.write("metl.log", log_of(77))
     reader = dagdir.reader()
-    painter = reader.snapshot_builder()
-    shown = painter.run_view("aaaa1111-0000")
+    builder = reader.snapshot_builder()
+    shown = builder.run_view("aaaa1111-0000")
     assert shown is not None
     (dagdir.path / "run.dag").unlink()
     reader.check()
-    assert painter.run_view("aaaa1111-0000") == shown
+    assert builder.run_view("aaaa1111-0000") == shown
     assert again(reader).runs == ()
 
 

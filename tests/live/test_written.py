@@ -68,8 +68,8 @@ class Look:
         self.files = TrainingFiles(path, self.settings)
 
     def trainings(self) -> Mapping[str, TrainingOutput]:
-        painter = self.reader.snapshot_builder()
-        return self.files.read(painter.ledger(), painter).trainings
+        builder = self.reader.snapshot_builder()
+        return self.files.read(builder.ledger(), builder).trainings
 
     def training(self) -> TrainingOutput:
         (found,) = self.trainings().values()
@@ -81,8 +81,8 @@ class Look:
         return {point.epoch: point.value for point in points}
 
     def streams(self) -> Mapping[tuple[int, int], Streamed]:
-        painter = self.reader.snapshot_builder()
-        return self.files.read(painter.ledger(), painter).streams
+        builder = self.reader.snapshot_builder()
+        return self.files.read(builder.ledger(), builder).streams
 
 
 def _read(path: Path, settings: Settings, as_of: datetime | None = None) -> DagdirReader:
@@ -301,12 +301,12 @@ def test_progress_of_an_earlier_start_is_ignored(tmp_path: Path) -> None:
     dagdir.write("metl.log", log.data)
     path = dagdir.write("77.out", BAR)
     reader = dagdir.reader(live=True, now=f"{DAY} 12:00:00")
-    painter = reader.snapshot_builder()
+    builder = reader.snapshot_builder()
     files = TrainingFiles(dagdir.path, Settings())
-    assert len(files.read(painter.ledger(), painter).streams) == 1
+    assert len(files.read(builder.ledger(), builder).streams) == 1
     old = time.time() - 3600
     os.utime(path, (old, old))
-    assert files.read(painter.ledger(), painter).streams == {}
+    assert files.read(builder.ledger(), builder).streams == {}
 
 
 def test_printed_values_agree_with_files() -> None:

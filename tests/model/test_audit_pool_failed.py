@@ -25,7 +25,7 @@ SWEPT = (
 
 def failed(log: Log, live: bool = False, dag: str = DAG) -> int:
     (row,) = (
-        read_ensemble(dag, log, out=Out().start(at="09:59:00")).painter(live=live).status().dags
+        read_ensemble(dag, log, out=Out().start(at="09:59:00")).builder(live=live).status().dags
     )
     return row.nodes_failed
 
@@ -64,14 +64,14 @@ def test_job_removed_after_its_end_has_succeeded(tmp_path: Path) -> None:
     made.write("metl.log", log.data)
     out = Out().start(at="09:59:58").submitted(node, 27, at="10:00:00")
     made.write("run.dag.dagman.out", out.exit(at="10:00:13").data)
-    painter = made.reader().snapshot_builder()
-    status = painter.status()
-    (job,), (dag,), (run,) = painter.job_rows(), status.dags, status.runs
+    builder = made.reader().snapshot_builder()
+    status = builder.status()
+    (job,), (dag,), (run,) = builder.job_rows(), status.dags, status.runs
     assert (job.state, [e.outcome for e in job.executions]) == (State.COMPLETED, [Outcome.GOOD])
     assert (dag.state, dag.nodes_done, dag.nodes_failed) == (DagState.DONE, 1, 0)
     assert (run.state, run.epochs_done) == (State.COMPLETED, 1)
     assert status.hours.goodput == pytest.approx(11 / 3600)
     assert status.hours.badput == 0
     assert not status.warnings
-    assert not break_down(painter.ledger()).causes
+    assert not break_down(builder.ledger()).causes
     assert make_health(recorded(tmp_path)).entries == ()

@@ -43,7 +43,7 @@ def test_run_has_one_name_for_all_its_jobs() -> None:
     log.submit(78, "again-train_epoch1").execute(78).submit(79, check)
     result = read_ensemble(dags, log)
     assert [result.job(job).run for job in (77, 78, 79)] == ["again"] * 3
-    assert [row.run for row in result.painter().status().runs] == ["again"]
+    assert [row.run for row in result.builder().status().runs] == ["again"]
 
 
 def test_run_done_before_any_submission_has_no_latest_epoch() -> None:
@@ -87,7 +87,7 @@ def test_latest_epoch_may_be_known_from_dagman_only() -> None:
     out.say(begun.format(1, 80, "10:31:00"), at="10:31:03")
     out.say("Node run0-train_epoch1 job proc (80.0.0) completed successfully.", at="10:50:00")
     out.say(begun.format(2, 81, "10:51:00"), at="10:51:03")
-    status = read_ensemble(CHAIN, log, out=out).painter(live=True).status()
+    status = read_ensemble(CHAIN, log, out=out).builder(live=True).status()
     (run,) = status.runs
     assert (run.latest.epoch, run.latest.cluster, run.latest.state) == (2, 81, State.IDLE)
     assert (run.epochs_done, run.latest.gpu, run.latest.attempts) == (2, None, 0)
@@ -101,5 +101,5 @@ def test_resubmission_known_from_dagman_only() -> None:
     out.say(submitted.format(77, "10:01:00"), at="10:30:05")
     assert read_ensemble(CHAIN, log, out=out).node(EPOCH0, live=True) is State.FAILED
     out.say(submitted.format(80, "10:30:08"), at="10:30:10")
-    latest = read_ensemble(CHAIN, log, out=out).painter(live=True).status().runs[0].latest
+    latest = read_ensemble(CHAIN, log, out=out).builder(live=True).status().runs[0].latest
     assert (latest.state, latest.cluster) == (State.IDLE, 80)

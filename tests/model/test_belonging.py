@@ -11,7 +11,7 @@ from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
-from tests.support.dag_texts import weave
+from tests.support.dag_texts import load
 from tests.support.event_logs import EnsembleReading, Log, Out, read_ensemble, read_logs
 
 NODE = "run0-train_epoch0"
@@ -42,19 +42,19 @@ def test_job_without_evidence_is_ambiguous() -> None:
     job = result.job(77)
     assert (job.dag, job.node, job.key) == (None, None, None)
     assert job.candidates == ("a.dag", "b.dag")
-    (notice,) = result.painter().notices()
+    (notice,) = result.builder().notices()
     assert notice.kind == "ambiguous-dag"
     assert "77.0" in notice.text
     assert "a.dag, b.dag" in notice.text
     # No guess: one of the two nodes was submitted, and which DAG ran is unknown.
-    status = result.painter().status()
+    status = result.builder().status()
     assert (status.node_states[State.UNKNOWN], sum(status.node_states.values())) == (2, 2)
     assert {dag.state for dag in status.dags} == {DagState.UNKNOWN}
 
 
 def test_hours_of_an_ambiguous_job_count() -> None:
     log = plain_log().execute(77, gpus=1, at="11:00:00").terminate(77, at="12:00:00")
-    status = read_ensemble(BOTH, log).painter().status()
+    status = read_ensemble(BOTH, log).builder().status()
     assert status.hours.goodput == 1.0
     assert [run.hours.total for run in status.runs] == [0.0, 0.0]
 
@@ -136,10 +136,10 @@ def test_nodes_log_of_a_missing_dag_takes_its_jobs() -> None:
 def test_job_of_no_dag_is_listed() -> None:
     log = Log().submit(5).execute(5, gpus=1, at="11:00:00").terminate(5, at="12:00:00")
     result = read_ensemble(A_DAG, log.submit(6, "a_node_of_another_dag"))
-    jobs = result.painter().job_rows()
+    jobs = result.builder().job_rows()
     assert [(j.dag, j.node, j.key, j.candidates) for j in jobs] == [(None, None, None, ())] * 2
-    assert result.painter().status().hours.goodput == 1.0
-    assert not list(result.painter().notices())
+    assert result.builder().status().hours.goodput == 1.0
+    assert not list(result.builder().notices())
 
 
 def test_late_materialization_names_the_node_once() -> None:
@@ -149,8 +149,8 @@ def test_late_materialization_names_the_node_once() -> None:
     log.raw(35, (77, -1), host, f'    [ DAGNodeName = "{NODE}" ]\n')
     log.submit((77, 0)).submit((77, 1))
     result = read_ensemble(A_DAG, log)
-    assert {job.node for job in result.painter().job_rows()} == {NODE}
-    assert len(result.painter().job_rows()) == 2
+    assert {job.node for job in result.builder().job_rows()} == {NODE}
+    assert len(result.builder().job_rows()) == 2
 
 
 def test_epoch_lasts_until_its_cluster_is_removed() -> None:
@@ -169,14 +169,14 @@ def test_transfer_shadows_are_not_jobs() -> None:
     log = Log().submit(77, NODE).raw(40, (77, -1000), "Started transferring input files")
     result = read_ensemble(A_DAG, log)
     assert result.node(NODE) is State.IDLE
-    assert len(result.painter().job_rows()) == 1
+    assert len(result.builder().job_rows()) == 1
 
 
 def test_skipped_node_of_a_later_dag() -> None:
     ensemble = Ensemble()
-    ensemble.set_dags([Dag("a.dag", "a.dag", weave("JOB other x.sub\n"))])
+    ensemble.set_dags([Dag("a.dag", "a.dag", load("JOB other x.sub\n"))])
     read_logs(ensemble, [Log("b.dag.nodes.log", LogRole.NODES, "b.dag").pre_skip(NODE)])
-    ensemble.set_dags([*ensemble.dags.values(), Dag("b.dag", "b.dag", weave(B_DAG))])
+    ensemble.set_dags([*ensemble.dags.values(), Dag("b.dag", "b.dag", load(B_DAG))])
     assert EnsembleReading(ensemble).node(NODE, "b.dag") is State.SKIPPED
 
 
@@ -202,7 +202,7 @@ def test_event_in_two_logs_counts_once(order: tuple[int, ...]) -> None:
     assert [e.gpu_hours for e in job.executions] == [(2 * (2 * 3600 - 121)) / 3600, 1.0]
     assert (job.bytes_sent, job.bytes_received) == (12, 14)
     assert [t.outcome for t in job.transfers] == ["ok"]
-    view = result.painter().job_view(77, 0)
+    view = result.builder().job_view(77, 0)
     assert [e.number for e in view.events] == [0, 40, 40, 1, 22, 23, 4, 1, 5]
 
 
@@ -217,5 +217,5 @@ def test_submissions_of_dags_with_equal_node_names() -> None:
     b = dagman_log("b.dag", 901, "11:30:00", end="12:30:00")
     result = read_ensemble(BOTH, log, a, b)
     assert [belongs(result, cluster) for cluster in (77, 78, 79)] == ["a.dag", "b.dag", "a.dag"]
-    states = {row.file: row.state for row in result.painter().status().dags}
+    states = {row.file: row.state for row in result.builder().status().dags}
     assert states == {"a.dag": DagState.RUNNING, "b.dag": DagState.FAILED}

@@ -21,7 +21,7 @@ STAMPS = 2.0
 process begins after its 001."""
 
 
-class Own(NamedTuple):
+class OwnAccount(NamedTuple):
     """An execution by the diary; ``stored``: the time of its last checkpoint, if it lost some.
 
     Times are seconds since 1970.
@@ -45,7 +45,7 @@ class Own(NamedTuple):
         return self.gpus * (self.stored - self.begun), self.gpus * (self.ended - self.stored), 0.0
 
 
-def executions() -> list[Own]:
+def executions() -> list[OwnAccount]:
     """Each is the processes that one shadow started, with stored checkpoints between them."""
     groups: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for entry in json.loads((RECORDING / "truth.json").read_text()):
@@ -56,7 +56,7 @@ def executions() -> list[Own]:
         stored = [first["begun"]] + [p["ended"] for p in processes if p["how"] == "checkpoint"]
         end = last["ended"] if last["how"] == "done" else stored[-1]
         named = [first[name] for name in ("cluster", "node", "site", "gpus", "begun")]
-        found.append(Own(*named, last["ended"], last["how"], end))
+        found.append(OwnAccount(*named, last["ended"], last["how"], end))
     return sorted(found, key=lambda own: own.begun)
 
 

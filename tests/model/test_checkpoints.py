@@ -42,7 +42,7 @@ def uploaded(log: Log, at: str, until: str = "") -> Log:
 
 def hours(log: Log) -> tuple[float, float]:
     """GPU-hours: goodput, badput."""
-    found = of_one_job(log).painter().status().hours
+    found = of_one_job(log).builder().status().hours
     return round(found.goodput, 3), round(found.badput, 3)
 
 
@@ -129,7 +129,7 @@ def test_transfer_of_an_eviction_is_not_a_checkpoint(first: bool) -> None:
 
 def test_running_execution_counts_as_running() -> None:
     log = uploaded(running(), "11:00:00").image(77, 100, at="13:00:00")
-    found = of_one_job(log).painter().status().hours
+    found = of_one_job(log).builder().status().hours
     assert (found.goodput, found.badput, found.running) == (0.0, 0.0, 6.0)
 
 
@@ -192,7 +192,7 @@ def test_failed_checkpoint_is_not_successful() -> None:
     ids=["upload", "reconnected", "connected by a 006", "unsuspended"],
 )
 def test_job_runs_since_its_execution_started(pause: Callable[[Log], Log]) -> None:
-    view = of_one_job(pause(running())).painter("12:00:00").job_view(77, 0)
+    view = of_one_job(pause(running())).builder("12:00:00").job_view(77, 0)
     assert (view.job.state.value, view.job.since) == ("running", moment("10:00:00"))
     assert view.seconds == 2 * HOUR
     assert of_one_job(pause(running())).run("run0", as_of="12:00:00").seconds == 2 * HOUR
@@ -251,8 +251,8 @@ def resumed() -> Log:
 
 
 def test_training_time_of_an_epoch_spans_its_executions() -> None:
-    painter = of_one_job(resumed()).painter()
-    ledger = painter.ledger()
+    builder = of_one_job(resumed()).builder()
+    ledger = builder.ledger()
     (epoch,) = ledger.epochs
     assert epoch.success_seconds == epoch.longest_seconds == 3 * HOUR
     assert not epoch.hidden
@@ -268,13 +268,13 @@ def test_training_time_of_an_epoch_spans_its_executions() -> None:
     pools = {profile.pool.site: profile for profile in usage.profiles}
     assert pools["Beta"].hours_per_epoch.value == pytest.approx(3.0)
     assert pools["Alpha"].loss.value < 0.1
-    (view,) = painter.run_view(painter.find_runs("run0")[0].key).epochs  # type: ignore[union-attr]
+    (view,) = builder.run_view(builder.find_runs("run0")[0].key).epochs  # type: ignore[union-attr]
     assert view.trained_on is None
 
 
 @pytest.mark.parametrize("edge", ["11:00:00", "12:00:00", "12:30:00", "13:30:00"])
 def test_windows_share_stored_time(edge: str) -> None:
-    ledger = of_one_job(resumed()).painter().ledger()
+    ledger = of_one_job(resumed()).builder().ledger()
     windows = TimeWindow(until=moment(edge)), TimeWindow(since=moment(edge))
     totals = [usage_in_window(ledger, window).total.totals for window in windows]
     assert sum(each.hours.goodput for each in totals) == 5
@@ -284,7 +284,7 @@ def test_windows_share_stored_time(edge: str) -> None:
 
 
 def test_timeline_shows_time_lost_after_the_checkpoint() -> None:
-    (lane,) = build_timeline(of_one_job(resumed()).painter().ledger()).lanes
+    (lane,) = build_timeline(of_one_job(resumed()).builder().ledger()).lanes
     kinds = {span.start: span_symbol(span) for span in lane.spans}
     assert kinds[moment("10:00:00")] is GOODPUT
     assert kinds[moment("12:00:00")] is BADPUT

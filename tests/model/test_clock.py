@@ -23,7 +23,7 @@ NODE = "run0-train_epoch0"
 
 
 def hours_of(log: Log, settings: Settings | None = None) -> float:
-    return of_one_job(log, settings=settings).painter().status().hours.goodput
+    return of_one_job(log, settings=settings).builder().status().hours.goodput
 
 
 def overnight(day_before: str, day: str) -> Log:
@@ -67,7 +67,7 @@ def test_log_in_utc() -> None:
     log = Log().submit(77, NODE).execute(77, gpus=1, at="10:00:00").terminate(77, at="12:00:00")
     log.events = [e.replace(b":00 ", b":00Z ", 1) for e in log.events]
     result = of_one_job(log)
-    assert result.painter().status().hours.goodput == 2.0
+    assert result.builder().status().hours.goodput == 2.0
     stated = result.ensemble.clock.with_offset(moment("10:00:00"))
     assert stated.isoformat() == "2026-05-04T10:00:00+00:00"
     result = of_one_job(log, settings=IN_CHICAGO)
@@ -197,8 +197,8 @@ def test_time_out_of_range_in_another_zone_raises_nothing(zone: ZoneInfo | None,
     for stamp in (b"0001-01-01 00:00:00", b"9999-12-31 23:59:59"):
         log.events = [e.replace(stamp, stamp + form.encode()) for e in log.events]
     result = of_one_job(log, settings=Settings(zone=zone))
-    assert result.painter().status().hours.goodput == 1.0
-    assert [job.cluster for job in result.painter().job_rows()] == [77, 78]
+    assert result.builder().status().hours.goodput == 1.0
+    assert [job.cluster for job in result.builder().job_rows()] == [77, 78]
 
 
 @pytest.mark.parametrize("epoch", [1e18, -1e18, 253402300799.0, float("inf")])

@@ -38,7 +38,7 @@ def causes(log: Log, ends: dict[str, str] | None = None) -> list[str]:
 
 
 def causes_in(reading: EnsembleReading) -> list[str]:
-    executions = reading.painter().ledger().executions
+    executions = reading.builder().ledger().executions
     return [e.cause for e in executions if e.cause is not None]
 
 
@@ -100,4 +100,4 @@ def test_early_start_revokes_an_expiry() -> None:
     again = Log("more.log").execute(77, at="12:04:00", site="Delta-GPU", annex="a1")
     read_logs(reading.ensemble, [again])
     assert causes_in(reading) == [SHUTDOWN] * 2
-    assert [row.cause for row in break_down(reading.painter().ledger()).causes] == [SHUTDOWN]
+    assert [row.cause for row in break_down(reading.builder().ledger()).causes] == [SHUTDOWN]

@@ -43,17 +43,17 @@ def test_nodes_agree_with_dagmans_status_file(failures: Path) -> None:
     path = failures / "m.dag.status"
     result, _ = read_node_status(path, path.read_bytes())
     assert result is not None
-    painter = read_dagdir(failures)
+    builder = read_dagdir(failures)
     for name, node in result.nodes.items():
-        row = painter.node_row(("m.dag", name))
+        row = builder.node_row(("m.dag", name))
         assert row.state is STATUSES.get(node.status, State.RUNNING), name
         if node.status == 6:
             # The names of its files are from elsewhere.
             text = (row.reason or "").replace("script no.sh", "Script")
             assert text.removesuffix(": on Line 8 of bad.sub") == node.details
-    (dag,) = painter.status().dags
+    (dag,) = builder.status().dags
     assert dag.nodes_failed == result.totals["NodesFailed"]
-    assert painter.status().node_states[State.FUTILE] == result.totals["NodesFutile"]
+    assert builder.status().node_states[State.FUTILE] == result.totals["NodesFutile"]
 
 
 def test_nodes_are_the_same_from_dagmans_log(failures: Path, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def states(out: Out, dag: str = CHAIN, *logs: Log, live: bool = True) -> list[St
 def test_run_fails_with_the_pre_script_of_its_first_node() -> None:
     out = Out().start().say(FAILED_PRE.format(E0))
     result = read_ensemble(CHAIN, out=out)
-    (run,) = result.painter(live=True).status().runs
+    (run,) = result.builder(live=True).status().runs
     assert (run.state, run.latest, run.epochs_done) == (State.FAILED, None, 0)
     assert (run.failed.epoch, run.failed.reason) == (0, "PRE Script failed with status 9")
     assert states(out) == [State.FAILED, State.FUTILE, State.FUTILE]
@@ -108,7 +108,7 @@ def test_failed_submission_is_never_retried() -> None:
     out = Out().start().say("Job submit failed after 6 tries.")
     out.say(f"Shortcutting node {E0} retries because of submit failure(s)")
     assert states(out, dag) == [State.FAILED, State.FUTILE, State.FUTILE]
-    row = read_ensemble(dag, out=out).painter(live=True).node_row(("run.dag", E0))
+    row = read_ensemble(dag, out=out).builder(live=True).node_row(("run.dag", E0))
     assert (row.reason, row.retries_left) == ("Job submit failed", 0)
 
 
@@ -136,7 +136,7 @@ def test_futile_node_names_the_parent_that_failed_first() -> None:
     for name in "CD":
         state = result.node_state(name, live=True)
         assert (state.state, state.failed_ancestor) == (State.FUTILE, "B")
-    row = result.painter(live=True).node_row(("run.dag", "D"))
+    row = result.builder(live=True).node_row(("run.dag", "D"))
     assert row.failed_ancestor == "B"
 
 
@@ -168,10 +168,10 @@ def test_aborting_node_is_failed_while_the_final_node_runs() -> None:
         read_ensemble(ABORTING, log, out=out),
         read_ensemble(ABORTING, log, out=out.say(ABORTS)),
     ):
-        row = result.painter(live=True).node_row(("run.dag", E0))
+        row = result.builder(live=True).node_row(("run.dag", E0))
         assert (row.state, row.retries_left) == (State.FAILED, 0)
         assert result.node(E1, live=True) is State.FUTILE
-        assert result.painter(live=True).status().dags[0].nodes_failed == 1
+        assert result.builder(live=True).status().dags[0].nodes_failed == 1
 
 
 def test_later_failures_in_an_aborted_dag_are_not_retried() -> None:
@@ -184,7 +184,7 @@ def test_later_failures_in_an_aborted_dag_are_not_retried() -> None:
     out.submitted("other", 78, at="10:01:00").say(ABORTS, at="10:06:00")
     result = read_ensemble(dag, log, out=out)
     assert result.node("other", live=True) is State.REMOVED
-    assert result.painter(live=True).status().dags[0].nodes_failed == 2
+    assert result.builder(live=True).status().dags[0].nodes_failed == 2
 
 
 def test_return_value_of_a_post_script_may_abort_the_dag() -> None:
@@ -202,6 +202,6 @@ def test_tries_known_from_dagmans_log_count() -> None:
     out.say(f"Node {E0} job proc (77.0.0) failed with status 3.")
     out.say(f"Retrying node {E0} (retry #1 of 1)...").submitted(E0, 78)
     out.say(f"Node {E0} job proc (78.0.0) failed with status 3.")
-    row = read_ensemble(dag, out=out).painter(live=True).node_row(("run.dag", E0))
+    row = read_ensemble(dag, out=out).builder(live=True).node_row(("run.dag", E0))
     assert (row.state, row.submissions, row.retries_left) == (State.FAILED, 2, 0)
     assert state_reason(row) == "Job failed with status 3, after 2 tries, no retries left"

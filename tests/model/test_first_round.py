@@ -22,14 +22,14 @@ from tests.support.records import read_dagdir
 TRUTH: dict[str, Any] = json.loads((first_round.DIRECTORY / "truth.json").read_text())
 
 
-@pytest.fixture(name="painter", scope="module")
-def _painter() -> SnapshotBuilder:
+@pytest.fixture(name="builder", scope="module")
+def _builder() -> SnapshotBuilder:
     return read_dagdir(first_round.DIRECTORY)
 
 
 @pytest.fixture(name="ledger", scope="module")
-def _ledger(painter: SnapshotBuilder) -> Ledger:
-    return painter.ledger()
+def _ledger(builder: SnapshotBuilder) -> Ledger:
+    return builder.ledger()
 
 
 def split(entries: Iterable[Execution]) -> dict[str, float]:
@@ -74,8 +74,8 @@ def test_totals_are_those_of_the_first_round(ledger: Ledger) -> None:
     assert len(ledger.executions) == TRUTH["executions"]
 
 
-def test_only_unlogged_ends_are_warned_of(painter: SnapshotBuilder) -> None:
-    notices = list(painter.notices())
+def test_only_unlogged_ends_are_warned_of(builder: SnapshotBuilder) -> None:
+    notices = list(builder.notices())
     assert len(notices) == TRUTH["by_cause"]["removed"]["executions"]
     assert all("its true end is unknown" in notice.text for notice in notices)
 

@@ -116,7 +116,7 @@ def test_other_events_keep_the_state(before: type[Log], number: int, text: str, 
     assert result.job(77).state is state(quiet)
     assert result.executions(77) == of_one_job(quiet).executions(77)
     if number != 6:
-        view = result.painter().job_view(77, 0)
+        view = result.builder().job_view(77, 0)
         assert view.events[-1].number == number
 
 
@@ -131,7 +131,7 @@ def test_job_first_seen_in_mid_life() -> None:
 def test_since_is_the_start_of_the_state() -> None:
     log = submitted().execute(77, at="11:00:00").image(77, 5, at="15:00:00")
     result = of_one_job(log)
-    view = result.painter().job_view(77, 0)
+    view = result.builder().job_view(77, 0)
     assert (view.job.since, view.seconds) == (moment("11:00:00"), 4 * 3600)
 
 
@@ -202,7 +202,7 @@ def test_eviction_without_an_execute_is_not_an_execution() -> None:
     result = of_one_job(log.evict(77, 1007, "Transfer input files failure"))
     assert result.executions(77) == []
     assert result.job(77).state is State.IDLE
-    assert result.painter().status().hours.total == 0
+    assert result.builder().status().hours.total == 0
 
 
 def test_requeue_is_not_terminal() -> None:
@@ -336,8 +336,8 @@ def test_lost_end_is_uncertain_and_reported() -> None:
     log = submitted().execute(77, at="10:00:00").remove(77, at="22:00:00")
     result = of_one_job(log)
     assert result.last_execution(77).uncertain
-    assert [n.kind for n in result.painter().notices()] == ["log-gap"]
-    notice = next(iter(result.painter().notices()))
+    assert [n.kind for n in result.builder().notices()] == ["log-gap"]
+    notice = next(iter(result.builder().notices()))
     assert notice.file == "metl.log"
     assert notice.line == log.data.count(b"\n", 0, log.data.index(b"\n009 (")) + 2
 
@@ -346,7 +346,7 @@ def test_removal_of_a_reporting_execution_is_certain() -> None:
     log = submitted().execute(77, at="10:00:00").image(77, 4, at="21:59:00")
     result = of_one_job(log.remove(77, at="22:00:00"))
     assert not result.last_execution(77).uncertain
-    assert not list(result.painter().notices())
+    assert not list(result.builder().notices())
 
 
 def test_second_execute_ends_the_first() -> None:
@@ -368,9 +368,9 @@ def test_checkpoint_exit_code_makes_the_execution_good(form: str) -> None:
             return begun.requeue(77, 85, at="12:00:00")
         return begun.terminate(77, 85, at="12:00:00")
 
-    hours = of_one_job(log(), settings=CHECKPOINTS).painter().status().hours
+    hours = of_one_job(log(), settings=CHECKPOINTS).builder().status().hours
     assert (hours.goodput, hours.badput) == (2.0, 0.0)
-    hours = of_one_job(log()).painter().status().hours
+    hours = of_one_job(log()).builder().status().hours
     assert (hours.goodput, hours.badput) == (0.0, 2.0)
 
 
@@ -397,7 +397,7 @@ def test_input_transfer_has_its_outcome(
     (only,) = result.transfers(77)
     assert (only.direction, only.outcome, only.seconds) == ("input", outcome, seconds)
     assert only.host == "<172.31.17.82:37055>"
-    totals = break_down(result.painter().ledger()).transfers
+    totals = break_down(result.builder().ledger()).transfers
     counts = [totals.input_ok.n, totals.input_aborted.n, totals.input_unfinished.n]
     assert counts == [outcome == each for each in ("ok", "aborted", "unfinished")]
 
@@ -435,7 +435,7 @@ def test_memory_is_the_peak() -> None:
     log = running().image(77, 120_000).image(77, 90_000).image(77, 30)
     result = of_one_job(log)
     assert result.job(77).memory_mb == 120_000
-    view = result.painter().job_view(77, 0)
+    view = result.builder().job_view(77, 0)
     assert view.memory_updates == 3
     assert 6 not in [event.number for event in view.events]
     assert of_one_job(log.terminate(77)).job(77).request_memory_mb == 160_000
@@ -489,7 +489,7 @@ def test_environment_values_are_never_kept() -> None:
 def test_event_keeps_a_body_that_no_field_has(
     number: int, text: str, body: str, shown: str
 ) -> None:
-    view = of_one_job(running().raw(number, 77, text, body)).painter().job_view(77, 0)
+    view = of_one_job(running().raw(number, 77, text, body)).builder().job_view(77, 0)
     (line,) = [event.text for event in view.events if event.number == number]
     assert line.startswith(text)
     assert line.count(shown) == 1
@@ -497,7 +497,7 @@ def test_event_keeps_a_body_that_no_field_has(
 
 
 def test_reason_of_an_event_is_shown_once() -> None:
-    view = of_one_job(running().hold(77, reason="no more")).painter().job_view(77, 0)
+    view = of_one_job(running().hold(77, reason="no more")).builder().job_view(77, 0)
     (line,) = [event.text for event in view.events if event.number == 12]
     assert line.count("no more") == 1
 

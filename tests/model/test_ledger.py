@@ -33,18 +33,18 @@ def place(name: str) -> Path:
 
 
 @cache
-def painted(directory: Path) -> SnapshotBuilder:
+def builder_of(directory: Path) -> SnapshotBuilder:
     return read_dagdir(directory)
 
 
-@pytest.fixture(name="painter", params=NAMES)
-def _painter(request: pytest.FixtureRequest) -> SnapshotBuilder:
-    return painted(place(request.param))
+@pytest.fixture(name="builder", params=NAMES)
+def _builder(request: pytest.FixtureRequest) -> SnapshotBuilder:
+    return builder_of(place(request.param))
 
 
 @pytest.fixture(name="ledger")
-def _ledger(painter: SnapshotBuilder) -> Ledger:
-    return painter.ledger()
+def _ledger(builder: SnapshotBuilder) -> Ledger:
+    return builder.ledger()
 
 
 def hours(entries: Iterable[Execution]) -> dict[str, float]:
@@ -111,7 +111,7 @@ def test_lost_longer_execution_is_not_hidden_compute(shared: Shared, capsys: Cap
 
 
 def test_hold_lasts_until_its_release(shared: Shared) -> None:
-    aws = painted(shared("examples/metl-aws")).ledger()
+    aws = builder_of(shared("examples/metl-aws")).ledger()
     # The eviction that came with this hold has the same second.
     (job,) = [job for job in aws.jobs if job.job == (12713917, 0)]
     (hold,) = job.holds

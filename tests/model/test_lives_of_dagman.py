@@ -38,13 +38,13 @@ def begun(cluster: int, at: str, log: Log | None = None) -> Log:
 
 
 def row(report_of: EnsembleReading, live: bool = False) -> DagRow:
-    (dag,) = report_of.painter(live=live).status().dags
+    (dag,) = report_of.builder(live=live).status().dags
     return dag
 
 
 def exits(report_of: EnsembleReading, on: str) -> Exit | None:
-    painter = report_of.painter(live=True)
-    return exit_condition(on)(painter.status(), lambda: make_health(stats_input(painter)))
+    builder = report_of.builder(live=True)
+    return exit_condition(on)(builder.status(), lambda: make_health(stats_input(builder)))
 
 
 # --- lives that overlap -------------------------------------------------------------------
@@ -139,8 +139,8 @@ def test_lives_from_the_job_log_alone(log: Log, expected: tuple[DagState, int, i
     dag = row(result)
     assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == expected
     assert dag.hold is None
-    assert result.painter().job_rows() == []
-    assert result.painter().status().hours.total == 0
+    assert result.builder().job_rows() == []
+    assert result.builder().status().hours.total == 0
 
 
 def test_submissions_are_counted_by_clusters() -> None:
@@ -325,4 +325,4 @@ def test_second_dagman_that_recovers_leaves_the_first_running() -> None:
     result = read_ensemble(DAG, log, out=out, jobstate=jobstate)
     dag = row(result, live=True)
     assert (dag.state, dag.refused, dag.recoveries) == (DagState.RUNNING, 1, 0)
-    assert not [notice for notice in result.painter(live=True).notices() if lost in notice.text]
+    assert not [notice for notice in result.builder(live=True).notices() if lost in notice.text]

@@ -85,8 +85,8 @@ def test_other_reasons_prove_no_hold(tmp_path: Path, policy: str) -> None:
 def test_logged_hold_is_unchanged(tmp_path: Path) -> None:
     held = Log().hold(77, 13, "disk full", at="01-02 10:00:00", subcode=2)
     dagdir = laid(tmp_path, SYSTEM.format(THIRTY_DAYS), held)
-    painter = dagdir.reader().snapshot_builder()
-    view = painter.job_view(77, 0)
+    builder = dagdir.reader().snapshot_builder()
+    view = builder.job_view(77, 0)
     (execution,) = view.job.executions
     assert (execution.end, execution.code) == (datetime(2026, 1, 2, 10), 13)
     assert not execution.uncertain

@@ -55,7 +55,7 @@ def test_late_events_of_a_superseded_job_are_ignored() -> None:
     result = read_ensemble(CHAIN, log)
     assert result.node(EPOCH0) is State.RUNNING
     assert result.job(77).state is State.REMOVED
-    assert result.painter().status().node_states[State.RUNNING] == 1
+    assert result.builder().status().node_states[State.RUNNING] == 1
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_done_in_a_rescue_file() -> None:
     assert read_ensemble(CHAIN, log, rescue=rescued(EPOCH0)).node(EPOCH0) is State.COMPLETED
     result = read_ensemble(CHAIN, rescue=rescued(EPOCH0, EPOCH1))
     assert states(result) == [State.COMPLETED, State.COMPLETED, State.UNKNOWN]
-    (dag,) = result.painter().status().dags
+    (dag,) = result.builder().status().dags
     assert (dag.rescue, dag.nodes_done) == (1, 2)
 
 
@@ -112,7 +112,7 @@ def test_parent_of_a_submitted_node_is_done() -> None:
     assert result.node_state(EPOCH1).inferred
     run = result.run("run0")
     assert (run.epochs_done, run.epochs_inferred, run.epochs_total) == (2, 2, 3)
-    (dag,) = result.painter().status().dags
+    (dag,) = result.builder().status().dags
     assert dag.nodes_done == 2
 
 
@@ -156,7 +156,7 @@ def test_join_node_is_done_with_its_parents() -> None:
     joins = [n for n in result.ensemble.dags["run.dag"].workflow.nodes if "join" in n]
     assert joins
     assert [result.node(name) for name in joins] == [State.COMPLETED]
-    assert result.painter().status().dags[0].nodes_done == 5
+    assert result.builder().status().dags[0].nodes_done == 5
 
 
 # --- PRE, POST, PRE_SKIP ------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_post_script_after_a_failed_submission() -> None:
     assert log.data.startswith(b"016 (-01.000.000)")
     result = read_ensemble(SCRIPTED, log)
     assert result.node(EPOCH0) is State.FAILED
-    assert result.painter().job_rows() == []
+    assert result.builder().job_rows() == []
 
 
 @pytest.mark.parametrize("reported_by", ["log", "out"])
@@ -219,7 +219,7 @@ def test_done_node_ended_with_its_post_script(reported_by: str) -> None:
     else:
         out.say(f"POST Script of node {EPOCH0} completed successfully.", at="10:05:00")
     result = read_ensemble(SCRIPTED, log, out=out.exit(1, at="11:00:00"), rescue=rescued(EPOCH0))
-    epoch = next(each for each in result.painter().ledger().epochs if each.node == EPOCH0)
+    epoch = next(each for each in result.builder().ledger().epochs if each.node == EPOCH0)
     assert (epoch.state, epoch.completed) == (State.COMPLETED, moment("10:05:00"))
 
 
@@ -233,9 +233,9 @@ def test_pre_skip_ends_a_node_without_a_job() -> None:
         in_rescue_file,
     ):
         assert result.node(EPOCH0) is State.SKIPPED
-        run, (dag,) = result.run("run0"), result.painter().status().dags
+        run, (dag,) = result.run("run0"), result.builder().status().dags
         assert (run.epochs_done, run.epochs_skipped, dag.nodes_done) == (0, 1, 1)
-        assert result.painter().job_rows() == []
+        assert result.builder().job_rows() == []
     log.submit(77, EPOCH0).execute(77)
     assert read_ensemble(SCRIPTED, log).node(EPOCH0) is State.RUNNING
 
@@ -465,7 +465,7 @@ def test_fresh_start_voids_old_failures() -> None:
     out = Out().start(at="09:00:00").exit(1, at="11:00:10").start(at="12:00:00", done=1)
     result = read_ensemble(CHAIN, log, out=out, rescue=rescued(EPOCH0))
     assert states(result) == [State.COMPLETED, State.WAITING, State.WAITING]
-    (dag,) = result.painter().status().dags
+    (dag,) = result.builder().status().dags
     assert (dag.state, dag.dagmans) == (DagState.RUNNING, 2)
     assert dag.submissions == (moment("09:00:00"), moment("12:00:00"))
 
@@ -481,7 +481,7 @@ def test_dag_resubmitted_in_the_second_of_its_removal_runs() -> None:
     log.submit(900, at="09:00:00").execute(900, gpus=None, at="09:00:01")
     log.remove(900, at="10:00:00").submit(901, at="10:00:00")
     out = Out().start(at="09:00:01").exit(1, at="10:00:00")
-    (dag,) = read_ensemble(CHAIN, log, out=out).painter().status().dags
+    (dag,) = read_ensemble(CHAIN, log, out=out).builder().status().dags
     assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
 
 
@@ -500,7 +500,7 @@ def test_end_in_the_jobstate_log_is_not_the_next_dagmans(zone: tzinfo | None) ->
         f"{ended} INTERNAL *** DAGMAN_FINISHED 1 ***\n"
     ).encode()
     result = read_ensemble(CHAIN, log, out=out, jobstate=written, settings=Settings(zone=zone))
-    (dag,) = result.painter().status().dags
+    (dag,) = result.builder().status().dags
     assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
 
 
@@ -512,19 +512,19 @@ def test_dag_is_unsubmitted_before_its_first_dagman() -> None:
     given = Settings(zone=UTC)
     for cut, expected in (("08:59:59", DagState.NOT_SUBMITTED), ("09:00:00", DagState.RUNNING)):
         result = read_ensemble(CHAIN, out=out, jobstate=written, cut=cut, settings=given)
-        (dag,) = result.painter().status().dags
+        (dag,) = result.builder().status().dags
         assert (dag.state, len(dag.submissions)) == (expected, expected is DagState.RUNNING)
 
 
 def test_dag_without_any_information() -> None:
-    (dag,) = read_ensemble(CHAIN).painter().status().dags
+    (dag,) = read_ensemble(CHAIN).builder().status().dags
     assert (dag.state, dag.dagmans, dag.submissions) == (DagState.NOT_SUBMITTED, None, ())
-    (dag,) = read_ensemble(CHAIN, Log().submit(77, EPOCH0)).painter().status().dags
+    (dag,) = read_ensemble(CHAIN, Log().submit(77, EPOCH0)).builder().status().dags
     assert (dag.state, dag.dagmans) == (DagState.UNKNOWN, None)
     log = Log()
     for cluster, name in enumerate((EPOCH0, EPOCH1, EPOCH2), start=1):
         log.submit(cluster, name).execute(cluster).terminate(cluster)
-    (dag,) = read_ensemble(CHAIN, log).painter().status().dags
+    (dag,) = read_ensemble(CHAIN, log).builder().status().dags
     assert dag.state is DagState.DONE
 
 
@@ -532,33 +532,33 @@ def test_dagman_that_refused_its_dag_has_the_reason() -> None:
     out = Out().say("** condor_dagman (CONDOR_DAGMAN) STARTING UP", "09:36:49")
     out.say("ERROR: job 0.ALL_NODES not found!", "09:36:49").exit(1, "09:36:49")
     result = read_ensemble("JOB run0-train_epoch0 t.sub\n", out=out)
-    (notice,) = result.painter().notices()
+    (notice,) = result.builder().notices()
     assert (notice.kind, notice.file) == ("dagman-error", "run.dag.dagman.out")
     assert "job 0.ALL_NODES not found!" in notice.text
     listed = Out().start("09:00:00").say("ERROR: the following job(s) failed:", "10:00:00")
     listed.exit(1, "10:00:00")
-    assert not list(read_ensemble(CHAIN, out=listed).painter().notices())
+    assert not list(read_ensemble(CHAIN, out=listed).builder().notices())
 
 
 def test_dagman_restarted_without_its_log_is_reported() -> None:
     text = "ERROR: log file run.dag.nodes.log has been deleted. Aborting."
     again = Out().start("09:00:00").say(text, "09:30:00").start("09:30:01")
-    (notice,) = read_ensemble(CHAIN, out=again).painter(live=True).notices()
+    (notice,) = read_ensemble(CHAIN, out=again).builder(live=True).notices()
     assert (notice.kind, notice.text) == ("dagman-error", f"DAGMan: {text[7:]}")
     other = Out().start("09:00:00").say("ERROR: a PRE script", "09:30:00").start("09:30:01")
-    assert not list(read_ensemble(CHAIN, out=other).painter(live=True).notices())
+    assert not list(read_ensemble(CHAIN, out=other).builder(live=True).notices())
 
 
 def test_two_queued_submissions_of_a_node_are_reported() -> None:
     log = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
     log.submit(7, EPOCH0).execute(7).submit(9, EPOCH0).execute(9)
-    (notice,) = read_ensemble(CHAIN, log).painter(live=True).notices()
+    (notice,) = read_ensemble(CHAIN, log).builder(live=True).notices()
     assert notice.kind == "doubled-node"
     assert f"{EPOCH0} has jobs of 2 submissions in the queue by their logs, 7, 9:" in notice.text
-    assert not list(read_ensemble(CHAIN, log).painter().notices()), (
+    assert not list(read_ensemble(CHAIN, log).builder().notices()), (
         "nobody can do anything any more"
     )
     log.terminate(7)
-    assert not list(read_ensemble(CHAIN, log).painter(live=True).notices())
+    assert not list(read_ensemble(CHAIN, log).builder(live=True).notices())
     several = Log().submit((7, 0), EPOCH0).submit((7, 1), EPOCH0)
-    assert not list(read_ensemble(CHAIN, several).painter(live=True).notices()), "of one submission"
+    assert not list(read_ensemble(CHAIN, several).builder(live=True).notices()), "of one submission"

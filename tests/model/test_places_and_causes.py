@@ -95,7 +95,7 @@ def test_transfer_without_a_start_belongs_to_its_execution() -> None:
         ("input", "B"),
         ("output", "B"),
     ]
-    gpus = usage_in_window(found.painter().ledger()).gpus
+    gpus = usage_in_window(found.builder().ledger()).gpus
     assert {group.name: group.transfers for group in gpus} == {"NVIDIA L40": 1, "NVIDIA A40": 1}
 
 
@@ -105,7 +105,7 @@ def test_median_is_of_good_executions_only() -> None:
         log.submit(cluster).execute(cluster, at="10:00:00")
         log.terminate(cluster, at=f"{10 + hours}:00:00")
     log.submit(4).execute(4, at="10:00:00").evict(4, at="10:00:10")
-    (only,) = break_down(of_one_job(log).painter().ledger()).sites
+    (only,) = break_down(of_one_job(log).builder().ledger()).sites
     assert (only.executions, only.seconds_median) == (4, 4 * 3600)
 
 
@@ -113,7 +113,7 @@ def test_jobs_at_the_access_point_have_no_hours() -> None:
     log = Log().submit(1, NODE).execute(1).terminate(1, code=3)
     host = "<128.105.68.62:9618?addrs=128.105.68.62-9618&alias=ap40.uw.osg-htc.org&noUDP>"
     log.submit(2, "provision").raw(1, 2, f"Job executing on host: {host}").terminate(2, code=3)
-    breakdown = break_down(of_one_job(log).painter().ledger())
+    breakdown = break_down(of_one_job(log).builder().ledger())
     assert [row.executions for row in breakdown.sites] == [1]
     assert [row.executions for row in breakdown.causes] == [1]
 
@@ -121,7 +121,7 @@ def test_jobs_at_the_access_point_have_no_hours() -> None:
 def test_median_of_epochs_excludes_evaluations() -> None:
     log = Log().submit(1, NODE).execute(1, at="10:00:00").terminate(1, at="14:00:00")
     log.submit(2, "run0-eval_epoch0").execute(2, at="14:00:00").terminate(2, at="14:10:00")
-    (only,) = break_down(of_one_job(log).painter().ledger()).sites
+    (only,) = break_down(of_one_job(log).builder().ledger()).sites
     assert (only.seconds_median, only.epoch_seconds_median) == (125 * 60, 4 * 3600)
 
 
@@ -153,7 +153,7 @@ def test_off_target_is_judged_within_a_dag() -> None:
 
     def off(*dags: str) -> set[bool]:
         result = read_ensemble({f"{n}.dag": text for n, text in enumerate(dags)}, log)
-        latest, view = result.run("run0").latest, result.painter().job_view(77, 0)
+        latest, view = result.run("run0").latest, result.builder().job_view(77, 0)
         return {latest.off_target, view.off_target}
 
     assert off(pool + site) == {True}
@@ -221,7 +221,7 @@ def test_causes_group_badput() -> None:
         log.hold(cluster, 34, f"Error from slot1_{cluster}@{host}: too large", at="11:00:00")
     log.submit(3).execute(3, gpus=1, at="10:00:00").terminate(3, 7, at="13:00:00")
     log.submit(4).execute(4, gpus=1, at="10:00:00").terminate(4, 0, at="13:00:00")
-    rows = break_down(of_one_job(log).painter().ledger()).causes
+    rows = break_down(of_one_job(log).builder().ledger()).causes
     assert [(r.cause, r.code, r.executions, r.badput) for r in rows] == [
         ("Error from <slot>: too large", 34, 2, 4.0),
         ("exited with return value 7", None, 1, 3.0),

@@ -49,7 +49,7 @@ Facts = dict[str, Any]
 # --- the growing files of a dagdir, in memory ---------------------------------------------
 
 
-class Growing:
+class LogFiles:
     """The growing files of a dagdir, and a model that reads them piece by piece."""
 
     def __init__(self, dagdir: Path) -> None:
@@ -75,7 +75,7 @@ class Growing:
 class Model:
     """A model read as by the reader, with the length of each file given."""
 
-    def __init__(self, files: Growing) -> None:
+    def __init__(self, files: LogFiles) -> None:
         self.files = files
         self.ensemble = Ensemble()
         self.derivation = Derivation(self.ensemble)
@@ -129,10 +129,10 @@ class Model:
 
     def says(self) -> Facts:
         """All of ``status``, ``jobs`` and each run."""
-        painter = self.builder()
-        stamp, status = painter.clock.with_offset, painter.status()
-        runs = [painter.run_view(run.key) for run in status.runs]
-        return json_of({"status": status, "jobs": painter.job_rows(), "runs": runs}, stamp)
+        builder = self.builder()
+        stamp, status = builder.clock.with_offset, builder.status()
+        runs = [builder.run_view(run.key) for run in status.runs]
+        return json_of({"status": status, "jobs": builder.job_rows(), "runs": runs}, stamp)
 
 
 @cache
@@ -141,13 +141,13 @@ def discovered(dagdir: Path) -> tuple[Dag, ...]:
 
 
 @cache
-def growing(dagdir: Path) -> Growing:
+def growing(dagdir: Path) -> LogFiles:
     if not dagdir.is_dir():
         pytest.skip("the real recording is not beside this checkout")
-    return Growing(dagdir)
+    return LogFiles(dagdir)
 
 
-def whole(files: Growing, ends: dict[str, int]) -> Facts:
+def whole(files: LogFiles, ends: dict[str, int]) -> Facts:
     model = files.fresh()
     for name in sorted(ends):
         model.read(name, ends[name])
@@ -166,11 +166,11 @@ def differences(a: Any, b: Any, where: str = "") -> list[str]:
     return [] if a == b else [f"{where}: {a!r} != {b!r}"]
 
 
-def some_ends(files: Growing, dice: random.Random) -> dict[str, int]:
+def some_ends(files: LogFiles, dice: random.Random) -> dict[str, int]:
     return {name: dice.randrange(len(data) + 1) for name, data in files.data.items()}
 
 
-def piecewise(files: Growing, ends: dict[str, int], dice: random.Random) -> Facts:
+def piecewise(files: LogFiles, ends: dict[str, int], dice: random.Random) -> Facts:
     """The same prefixes, in some ten reads of each file, alternating between files, with a limit on
     events at times, and snapshots on the way."""
     model = files.fresh()
@@ -256,7 +256,7 @@ def life(log: Log, number: int, node: str, at: str, images: bool) -> None:
 
 
 @pytest.fixture(name="given_out_again", params=LIVES)
-def _given_out_again(request: pytest.FixtureRequest, tmp_path: Path) -> Growing:
+def _given_out_again(request: pytest.FixtureRequest, tmp_path: Path) -> LogFiles:
     """Jobs of one number in one log, all but the first also in nodes.log."""
     dag = "SUBMIT-DESCRIPTION train {\n executable = t.sh\n log = metl.log\n}\n"
     dagdir = Dagdir(tmp_path / "d", dag + "".join(f"JOB {node} train\n" for node in NODES))
@@ -267,19 +267,19 @@ def _given_out_again(request: pytest.FixtureRequest, tmp_path: Path) -> Growing:
             life(nodes, number, node, at, images=False)
     dagdir.write("metl.log", user.data)
     dagdir.write("run.dag.nodes.log", nodes.data)
-    return Growing(dagdir.path)
+    return LogFiles(dagdir.path)
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
-def test_prefixes_of_logs_with_reused_ids(given_out_again: Growing, seed: int) -> None:
+def test_prefixes_of_logs_with_reused_ids(given_out_again: LogFiles, seed: int) -> None:
     files, dice = given_out_again, random.Random(seed)
     whole_ends = {name: len(data) for name, data in files.data.items()}
     ends = dice.choice([whole_ends, some_ends(files, dice)])
     assert differences(piecewise(files, ends, dice), whole(files, ends)) == []
 
 
-def test_jobs_of_a_reused_id_have_their_own_hours_and_memory(given_out_again: Growing) -> None:
+def test_jobs_of_a_reused_id_have_their_own_hours_and_memory(given_out_again: LogFiles) -> None:
     files = given_out_again
     says = whole(files, {name: len(data) for name, data in files.data.items()})
     by_submission = sorted(says["jobs"], key=lambda job: job["submitted"])
@@ -303,7 +303,7 @@ def test_prefixes_of_a_log_of_two_directories(
     both = shared("examples/pool-failures/shared-absolute-log")
     writable_copy(both / name, tmp_path / "d")
     shutil.copyfile(both / "f1" / "all.log", tmp_path / "d" / "all.log")
-    files, dice = Growing(tmp_path / "d"), random.Random(seed)
+    files, dice = LogFiles(tmp_path / "d"), random.Random(seed)
     whole_ends = {name: len(data) for name, data in files.data.items()}
     for ends in (whole_ends, some_ends(files, dice)):
         assert differences(piecewise(files, ends, dice), whole(files, ends)) == []

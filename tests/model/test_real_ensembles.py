@@ -20,7 +20,7 @@ from tests.support.records import read_dagdir
 
 
 @cache
-def painted(dagdir: Path) -> SnapshotBuilder:
+def builder_of(dagdir: Path) -> SnapshotBuilder:
     return read_dagdir(dagdir)
 
 
@@ -29,12 +29,12 @@ def painted(dagdir: Path) -> SnapshotBuilder:
 
 @pytest.fixture(name="aws")
 def _aws(shared: Shared) -> Status:
-    return painted(shared("examples/metl-aws")).status()
+    return builder_of(shared("examples/metl-aws")).status()
 
 
 @pytest.fixture(name="spent")
 def _spent(shared: Shared) -> Breakdown:
-    return break_down(painted(shared("examples/metl-aws")).ledger())
+    return break_down(builder_of(shared("examples/metl-aws")).ledger())
 
 
 def test_epochs_on_aws(aws: Status) -> None:
@@ -110,9 +110,9 @@ def test_nodes_equal_the_node_status_file(dagdir: Path, stem: str) -> None:
     text = (here(dagdir) / file).read_text()
     result = dict(re.findall(r'Node = "([^"]+)";\s*NodeStatus = (\d)', text))
     assert result
-    painter = painted(dagdir)
+    builder = builder_of(dagdir)
     for node, status in result.items():
-        state = painter.states[(f"{stem}.dag", node)].state
+        state = builder.states[(f"{stem}.dag", node)].state
         expected = NODE_STATUS.get(status, set(State) - {State.COMPLETED, State.SKIPPED})
         assert state in expected, (node, status, state)
 
@@ -120,7 +120,7 @@ def test_nodes_equal_the_node_status_file(dagdir: Path, stem: str) -> None:
 @DAGS
 def test_totals_equal_the_metrics(dagdir: Path, stem: str) -> None:
     metrics = json.loads((here(dagdir) / f"{stem}.dag.metrics").read_text())
-    dag = next(d for d in painted(dagdir).status().dags if d.file == f"{stem}.dag")
+    dag = next(d for d in builder_of(dagdir).status().dags if d.file == f"{stem}.dag")
     # Version 1 calls nodes jobs.
     kind = "nodes" if "nodes" in metrics else "jobs"
     assert dag.nodes_done == metrics[f"{kind}_succeeded"]
@@ -147,7 +147,7 @@ def test_submissions_equal_the_jobstate_log(dagdir: Path, stem: str) -> None:
         if words[2] == "SUBMIT" and not words[3].endswith(NOOP):
             submitted[words[1]].add(words[3])
     ours: dict[str, set[str]] = defaultdict(set)
-    for job in painted(dagdir).ledger().jobs:
+    for job in builder_of(dagdir).ledger().jobs:
         if job.node_key is not None and job.in_dag == f"{stem}.dag":
             ours[job.node_key[1]].add("{}.{}".format(*job.job))
     assert ours == submitted
@@ -156,7 +156,7 @@ def test_submissions_equal_the_jobstate_log(dagdir: Path, stem: str) -> None:
 @DAGS
 def test_executions_equal_the_jobstate_log(dagdir: Path, stem: str) -> None:
     executed = Counter(w[3] for w in jobstate(dagdir, stem) if w[2] == "EXECUTE")
-    entries = painted(dagdir).ledger().executions
+    entries = builder_of(dagdir).ledger().executions
     ours = Counter("{}.{}".format(*e.job) for e in entries if e.in_dag == f"{stem}.dag")
     assert ours == executed
 
@@ -174,10 +174,10 @@ def table() -> list[tuple[str, int, int, int, int]]:
 def test_gpu_seconds_equal_those_of_the_official_reader(
     name: str, jobs: int, executions: int, good: int, bad: int
 ) -> None:
-    painter = painted(FIXTURES / name)
+    builder = builder_of(FIXTURES / name)
     # The recording's figures are of metl.log; a sub-DAG's DAGMan is a job of another log.
-    ledger = painter.ledger()
+    ledger = builder.ledger()
     counts = [sum(not entry.dagman for entry in each) for each in (ledger.jobs, ledger.executions)]
     assert counts == [jobs, executions]
-    hours = painter.status().hours
+    hours = builder.status().hours
     assert (round(hours.goodput * 3600), round(hours.badput * 3600)) == (good, bad)

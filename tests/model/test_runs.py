@@ -53,8 +53,8 @@ def test_queued_jobs_of_a_run_exclude_other_sub_dags(tmp_path: Path) -> None:
     (tmp_path / "top.dag").write_text(top)
     (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
     (tmp_path / "metl.log").write_bytes(log.data)
-    painter = read_dagdir(tmp_path)
-    queued = {run.key: painter.queued_rows(run.key) for run in painter.status().runs}
+    builder = read_dagdir(tmp_path)
+    queued = {run.key: builder.queued_rows(run.key) for run in builder.status().runs}
     assert [[(row.cluster, row.in_dag) for row in rows] for rows in queued.values()] == [
         [(100, "r0.dag")],
         [(101, "r1.dag")],
@@ -67,7 +67,7 @@ def test_last_of_several_procs_completes_an_epoch() -> None:
         log.submit((77, proc), "run0-train_epoch0", at="09:00:00")
     for proc, end in enumerate(("11:00:00", "13:00:00", "12:00:00")):
         log.execute((77, proc), gpus=1, at="10:00:00").terminate((77, proc), at=end)
-    ledger = read_ensemble(chain("run0", UUID, range(1)), log).painter().ledger()
+    ledger = read_ensemble(chain("run0", UUID, range(1)), log).builder().ledger()
     (epoch,) = ledger.epochs
     assert (epoch.completed, epoch.success_seconds) == (moment("13:00:00"), 3 * 3600)
     assert [entry.job for entry in ledger.executions if entry.final] == [(77, 1)]
@@ -80,7 +80,7 @@ def test_procs_of_one_submission_are_not_hidden_compute() -> None:
         log.submit((77, proc), "run0-train_epoch0", at="09:00:00")
     log.execute((77, 0), gpus=1, at="10:00:00").terminate((77, 0), at="13:00:00")
     log.execute((77, 1), gpus=1, at="13:00:00").terminate((77, 1), at="13:20:00")
-    (epoch,) = read_ensemble(chain("run0", UUID, range(1)), log).painter().ledger().epochs
+    (epoch,) = read_ensemble(chain("run0", UUID, range(1)), log).builder().ledger().epochs
     assert (epoch.success_seconds, epoch.longest_seconds) == (1200, 3 * 3600)
     assert not epoch.hidden
 
@@ -164,7 +164,7 @@ def test_epochs_count_from_1_whatever_their_names(
         if variable is not None:
             dag += f'VARS run3-train_epoch{number} epoch="{number + variable}"\n'
     log = trained(Log(), 77, f"run3-train_epoch{names[0]}")
-    view = read_ensemble(dag, log).painter().run_view("run.dag:run3")
+    view = read_ensemble(dag, log).builder().run_view("run.dag:run3")
     assert [json_of(epoch)["epoch"] for epoch in view.epochs] == epochs
 
 
@@ -174,17 +174,17 @@ def test_side_nodes_are_not_epochs() -> None:
     run = result.run("run3")
     assert (run.epochs_total, run.epochs_done) == (2, 1)
     assert run.latest.node == "run3-train_epoch0"
-    view = result.painter().run_view(run.key)
+    view = result.builder().run_view(run.key)
     assert [row.node for row in view.epochs] == ["run3-train_epoch0", "run3-train_epoch1"]
     assert [row.node for row in view.side] == ["run3-eval_epoch0", "run3-eval_epoch1"]
-    status = result.painter().status()
+    status = result.builder().status()
     assert sum(status.epoch_states.values()) == 2
     assert sum(status.node_states.values()) == 4
 
 
 def test_epochs_are_ordered_by_number() -> None:
     result = read_ensemble(chain("run0", UUID, range(12)), Log().submit(77, "run0-train_epoch10"))
-    view = result.painter().run_view(UUID)
+    view = result.builder().run_view(UUID)
     assert [row.epoch for row in view.epochs] == list(range(12))
     run = result.run("run0")
     assert run.latest.epoch == 10
@@ -192,7 +192,7 @@ def test_epochs_are_ordered_by_number() -> None:
 
 def test_run_without_a_uuid_is_known_by_name_and_dag() -> None:
     dags = {"a.dag": chain("run0", None, range(2)), "b.dag": chain("run0", None, range(2))}
-    status = read_ensemble(dags).painter().status()
+    status = read_ensemble(dags).builder().status()
     assert [(run.run, run.uuid, run.dag) for run in status.runs] == [
         ("run0", None, "a.dag"),
         ("run0", None, "b.dag"),
@@ -210,7 +210,7 @@ def test_run_continued_by_a_second_dag() -> None:
         trained(log, 70 + n, f"run0-train_epoch{n}")
     log.submit(80, "again0-train_epoch3").execute(80, gpus=2)
     result = read_ensemble(dags, log)
-    (run,) = result.painter().status().runs
+    (run,) = result.builder().status().runs
     assert (run.epochs_total, run.epochs_done, run.dag) == (6, 3, "second.dag")
     assert (run.latest.epoch, run.latest.target, run.latest.gpus) == (3, "Delta-GPU", 2)
     assert run.state is State.RUNNING
@@ -228,10 +228,10 @@ def test_epochs_in_two_dags_count_once() -> None:
         "second.dag": Out().start().submitted("run0-train_epoch1", 80),
     }
     result = read_ensemble(dags, log, out=out)
-    (run,) = result.painter().status().runs
+    (run,) = result.builder().status().runs
     assert (run.epochs_total, run.epochs_done, run.dag) == (3, 1, "second.dag")
     assert (run.latest.epoch, run.latest.cluster) == (1, 80)
-    view = result.painter().run_view(UUID)
+    view = result.builder().run_view(UUID)
     # Epochs of the first DAG stay in the run's history, with their hours.
     assert {(row.epoch, row.dag, row.jobs) for row in view.epochs if row.jobs} == {
         (0, "first.dag", ((70, 0),)),
@@ -241,9 +241,9 @@ def test_epochs_in_two_dags_count_once() -> None:
 
 def test_names_of_nodes_are_a_setting() -> None:
     dag = "JOB fold3_step07 t.sub\nJOB fold3_step08 t.sub\nPARENT fold3_step07 CHILD fold3_step08\n"
-    assert read_ensemble(dag).painter().status().runs == ()
+    assert read_ensemble(dag).builder().status().runs == ()
     settings = Settings(train_node=re.compile(r"^(?P<run>fold\d+)_step(?P<epoch>\d+)$"))
-    (run,) = read_ensemble(dag, settings=settings).painter().status().runs
+    (run,) = read_ensemble(dag, settings=settings).builder().status().runs
     assert (run.run, run.epochs_total) == ("fold3", 2)
 
 
@@ -262,19 +262,19 @@ def test_names_of_nodes_are_a_setting() -> None:
 )
 def test_run_is_found_by_part_of_its_uuid_or_name(wanted: str, found: list[str]) -> None:
     dag = chain("run0", "aaaa1111-0000", range(1)) + chain("run1", "abbb2222-0000", range(1))
-    assert [run.run for run in read_ensemble(dag).painter().find_runs(wanted)] == found
+    assert [run.run for run in read_ensemble(dag).builder().find_runs(wanted)] == found
 
 
 def test_phases_of_an_epoch() -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00")
     log.transfer(77, "started input", at="10:20:00").transfer(77, "finished input", at="10:25:00")
     log.execute(77, at="10:25:00").terminate(77, at="12:25:00")
-    view = read_ensemble(chain("run0", UUID, range(1)), log).painter().run_view(UUID)
+    view = read_ensemble(chain("run0", UUID, range(1)), log).builder().run_view(UUID)
     (row,) = view.epochs
     assert (row.queue_wait, row.transfer, row.execution) == (1200, 300, 7200)
 
 
 def test_wait_of_a_job_ends_with_its_removal() -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00").remove(77, at="10:10:00")
-    view = read_ensemble(chain("run0", UUID, range(1)), log).painter("20:00:00").run_view(UUID)
+    view = read_ensemble(chain("run0", UUID, range(1)), log).builder("20:00:00").run_view(UUID)
     assert view.epochs[0].queue_wait == 600

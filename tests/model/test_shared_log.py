@@ -42,11 +42,11 @@ def nodes_log() -> Log:
 
 
 def kinds(report_of: EnsembleReading, live: bool = False) -> list[str]:
-    return sorted(notice.kind for notice in report_of.painter(live=live).notices())
+    return sorted(notice.kind for notice in report_of.builder(live=live).notices())
 
 
 def clusters(report_of: EnsembleReading) -> list[int]:
-    return [job.cluster for job in report_of.painter().job_rows()]
+    return [job.cluster for job in report_of.builder().job_rows()]
 
 
 def out_of(*submitted: tuple[str, int, str]) -> Out:
@@ -59,7 +59,7 @@ def out_of(*submitted: tuple[str, int, str]) -> Out:
     return out
 
 
-def hear(report_of: EnsembleReading, *submitted: tuple[str, int, str]) -> None:
+def append_submissions(report_of: EnsembleReading, *submitted: tuple[str, int, str]) -> None:
     lines = b"".join(out_of(*submitted).lines[2:])
     report_of.ensemble.apply_dagman_messages("run.dag", read_dagman_out(lines, OutState())[0])
 
@@ -87,10 +87,10 @@ def _dagdirs(shared: Shared, tmp_path: Path) -> tuple[Path, Path]:
 def test_each_directory_shows_its_own_jobs(dagdirs: tuple[Path, Path]) -> None:
     for dagdir, done in zip(dagdirs, (4, 1), strict=True):
         ours = jobs_in(dagdir / "one.dag.nodes.log")
-        painter = read_dagdir(dagdir)
-        status = painter.status()
+        builder = read_dagdir(dagdir)
+        status = builder.status()
         assert [dag.nodes_done for dag in status.dags] == [done]
-        rows = painter.job_rows()
+        rows = builder.job_rows()
         assert {row.cluster for row in rows if row.node} == ours
         # Submitted in the last two seconds of the snapshot, not yet in DAGMan's files.
         assert {row.cluster for row in rows if not row.node} <= {251, 252}
@@ -107,9 +107,9 @@ def test_each_directory_shows_its_own_jobs(dagdirs: tuple[Path, Path]) -> None:
 
 def test_dagmans_own_logs_suffice(dagdirs: tuple[Path, Path]) -> None:
     (dagdirs[1] / "one.dag.dagman.out").unlink()
-    painter = read_dagdir(dagdirs[1])
-    assert [dag.nodes_done for dag in painter.status().dags] == [1]
-    nodes = {row.cluster for row in painter.job_rows() if row.node}
+    builder = read_dagdir(dagdirs[1])
+    assert [dag.nodes_done for dag in builder.status().dags] == [1]
+    nodes = {row.cluster for row in builder.job_rows() if row.node}
     assert nodes == jobs_in(dagdirs[1] / "one.dag.nodes.log")
 
 
@@ -136,7 +136,7 @@ def one_after_another() -> Log:
 def test_dagman_out_without_the_submission_refutes_it() -> None:
     result = read_ensemble(CHAIN, one_after_another(), out=out_of(MINE))
     assert clusters(result) == [OURS, THEIRS], "the time after it is not known yet"
-    hear(result, LATER)
+    append_submissions(result, LATER)
     for each in (result, read_ensemble(CHAIN, one_after_another(), out=out_of(MINE, LATER))):
         assert clusters(each) == [OURS]
         assert each.node_state(NODE).job is each.ensemble.jobs[OURS, 0, 0]
@@ -145,10 +145,10 @@ def test_dagman_out_without_the_submission_refutes_it() -> None:
 
 def test_refuted_job_adds_no_hours() -> None:
     log = shared().execute(THEIRS, gpus=2, at="10:10:00").terminate(THEIRS, at="11:10:00")
-    assert read_ensemble(CHAIN, log).painter().status().hours.total == 2
+    assert read_ensemble(CHAIN, log).builder().status().hours.total == 2
     result = read_ensemble(CHAIN, log, nodes_log().release(OURS, at="12:00:00"))
-    assert result.painter().status().hours.total == 1.5, "our own"
-    ledger = result.painter().ledger()
+    assert result.builder().status().hours.total == 1.5, "our own"
+    ledger = result.builder().ledger()
     assert [site.executions for site in break_down(ledger).sites] == [1]
     assert {entry.job for entry in ledger.executions} == {(OURS, 0)}
     assert [job.job for job in ledger.jobs] == [(OURS, 0)]
@@ -232,13 +232,13 @@ def test_unproven_job_in_a_shared_log_is_ambiguous() -> None:
     assert clusters(result) == [OURS, 80]
     job = result.job(80)
     assert (job.dag, job.candidates) == (None, ("run.dag",))
-    notices = {notice.kind: notice.text for notice in result.painter().notices()}
+    notices = {notice.kind: notice.text for notice in result.builder().notices()}
     assert notices["ambiguous-dag"].startswith("1 job (80.0) may belong to run.dag, or to the DAG")
     # DAGMan's file goes on, with or without it.
-    hear(result, (NODE, 80, "10:30:01"))
+    append_submissions(result, (NODE, 80, "10:30:01"))
     assert result.job(80).dag == "run.dag"
     result = read_ensemble(CHAIN, log, out=out_of(MINE, LATER))
-    hear(result, (NODE, 81, "10:40:00"))
+    append_submissions(result, (NODE, 81, "10:40:00"))
     assert clusters(result) == [OURS]
 
 
@@ -246,17 +246,17 @@ def test_log_is_not_shared_once_its_jobs_are_proven_ours() -> None:
     log = one_after_another().terminate(THEIRS, 1, at="10:29:00")
     log.submit(80, NODE, at="10:30:00", older=True)
     result = read_ensemble(CHAIN, log, out=out_of(MINE, LATER))
-    hear(result, (NODE, THEIRS, "10:08:00"))
+    append_submissions(result, (NODE, THEIRS, "10:08:00"))
     assert [result.job(cluster).dag for cluster in (OURS, THEIRS, 80)] == ["run.dag"] * 3
 
 
 def test_advice_on_doubled_jobs_names_proven_ones_only() -> None:
-    (notice,) = read_ensemble(CHAIN, shared()).painter(live=True).notices()
+    (notice,) = read_ensemble(CHAIN, shared()).builder(live=True).notices()
     assert notice.kind == "doubled-node"
     assert "condor_rm" not in notice.text
     assert str(THEIRS) not in notice.text
     both = nodes_log().submit(THEIRS, NODE, at="10:31:00", older=True)
-    (notice,) = read_ensemble(CHAIN, both).painter(live=True).notices()
+    (notice,) = read_ensemble(CHAIN, both).builder(live=True).notices()
     assert f"{OURS}, {THEIRS}: DAGMan heeds the newest alone" in notice.text
     assert "condor_rm them" in notice.text
 

@@ -18,29 +18,29 @@ SITE = f'JOB {NODE} t.sub\nVARS {NODE} run_uuid="aaaa" ResourceName="expanse"\n'
 
 def test_node_of_a_run_without_training_has_no_run() -> None:
     dag = SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="bbbb"\n'
-    painter = read_ensemble(dag, Log().submit(5, "fetch")).painter()
-    assert [run.uuid for run in painter.status().runs] == ["aaaa"]
-    row = painter.node_row(("run.dag", "fetch"))
+    builder = read_ensemble(dag, Log().submit(5, "fetch")).builder()
+    assert [run.uuid for run in builder.status().runs] == ["aaaa"]
+    row = builder.node_row(("run.dag", "fetch"))
     assert (row.state, row.key) == (State.IDLE, None)
-    assert painter.status().other_states[State.IDLE] == 1
-    assert painter.status().side_nodes.total == 0
+    assert builder.status().other_states[State.IDLE] == 1
+    assert builder.status().side_nodes.total == 0
 
 
 def test_node_of_a_training_run_is_its_side_node() -> None:
-    painter = read_ensemble(SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="aaaa"\n').painter()
-    (run,) = painter.status().runs
+    builder = read_ensemble(SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="aaaa"\n').builder()
+    (run,) = builder.status().runs
     assert (run.run, run.epochs_total) == ("run0", 1)
-    view = painter.run_view(run.key)
+    view = builder.run_view(run.key)
     assert [row.node for row in view.side] == ["fetch"]
 
 
 def attempts(report_of: EnsembleReading) -> tuple[int, int, list[int]]:
-    painter = report_of.painter()
-    latest, node = report_of.run("run0").latest, painter.node_row(("run.dag", NODE))
+    builder = report_of.builder()
+    latest, node = report_of.run("run0").latest, builder.node_row(("run.dag", NODE))
     assert latest is not None
     assert node is not None
-    entries = sorted(painter.ledger().executions, key=lambda e: (e.job, e.start))
-    assert painter.ledger().epochs[0].attempts == latest.attempts
+    entries = sorted(builder.ledger().executions, key=lambda e: (e.job, e.start))
+    assert builder.ledger().epochs[0].attempts == latest.attempts
     return latest.attempts, node.attempts, [entry.attempt for entry in entries]
 
 
@@ -119,9 +119,9 @@ def test_run_completed_in_a_rescue_file_was_submitted(rescue: int | None, output
         result = read_ensemble(SITE.replace("t.sub", "t.sub DONE") + other, log)
     else:
         result = read_ensemble(SITE + other, log, rescue=f"DONE {NODE}\n")
-    made = build_timeline(result.painter().ledger())
+    made = build_timeline(result.builder().ledger())
     lane = next(lane for lane in made.lanes if lane.run == "run0")
-    (dag,) = result.painter().status().dags
+    (dag,) = result.builder().status().dags
     assert dag.rescue == rescue
     drawn = lane_state_line(made, lane, made.seconds, False, 80, dag.rescue)
     assert output_of in "".join(piece for piece, _ in drawn)

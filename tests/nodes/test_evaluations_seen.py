@@ -21,7 +21,7 @@ KEY = "0aaa1111"
 
 
 def view_of(dag: str, log: Log) -> RunView:
-    view = read_ensemble({"run.dag": dag}, log).painter().run_view(KEY)
+    view = read_ensemble({"run.dag": dag}, log).builder().run_view(KEY)
     assert view is not None
     return view
 
@@ -41,8 +41,8 @@ def test_join_node_does_not_separate_evaluation_and_epoch() -> None:
 
 
 def test_passed_failed_evaluation_is_reported_as_such() -> None:
-    painter = read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter()
-    view = painter.run_view(KEY)
+    builder = read_ensemble({"run.dag": evaluated()}, evaluated_log()).builder()
+    view = builder.run_view(KEY)
     failed = view.epochs[1].evaluations[0]
     assert (failed.state, failed.job_state, failed.job_return) == (
         *(State.COMPLETED, State.FAILED),
@@ -50,9 +50,9 @@ def test_passed_failed_evaluation_is_reported_as_such() -> None:
     )
     assert failed.overruled
     assert not view.epochs[0].evaluations[0].overruled
-    side = painter.status().side_nodes
+    side = builder.status().side_nodes
     assert (side.total, side.done, side.failed, side.overruled) == (8, 2, 0, 1)
-    assert painter.status().dags[0].nodes_failed == 0
+    assert builder.status().dags[0].nodes_failed == 0
     assert [[row.node for row in epoch.evaluations] for epoch in view.epochs] == [
         [f"run0-eval_epoch{n + 1}"] for n in range(4)
     ]
@@ -62,9 +62,9 @@ def test_passed_failed_evaluation_is_reported_as_such() -> None:
 
 
 def printed(dag: str, log: Log, capsys: Captured) -> list[str]:
-    painter = read_ensemble({"run.dag": dag}, log).painter()
-    status = painter.status()
-    stats = StatsInput(status, painter.ledger())
+    builder = read_ensemble({"run.dag": dag}, log).builder()
+    status = builder.status()
+    stats = StatsInput(status, builder.ledger())
     print_status(stats, make_forecast(stats), make_health(stats))
     return capsys.readouterr().out.splitlines()
 
@@ -88,7 +88,7 @@ def test_text_status_has_held_and_running_evaluations(
 
 
 def feed() -> BuilderFeed:
-    return BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
+    return BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).builder())
 
 
 async def test_evaluations_are_counted_and_shown_beside_epochs() -> None:

@@ -21,7 +21,7 @@ from tests.support.screen_view import NARROW, WIDE, opened
 
 
 def feed(width: int = 40, log: Log | None = None) -> BuilderFeed:
-    return BuilderFeed(read_ensemble({"run.dag": fan(width)}, log or fan_log()).painter())
+    return BuilderFeed(read_ensemble({"run.dag": fan(width)}, log or fan_log()).builder())
 
 
 async def test_trouble_is_first_and_rows_fold_and_unfold() -> None:
@@ -135,7 +135,7 @@ def test_nodes_in_trouble_come_first(dagdir: str, capsys: Captured) -> None:
 
 
 def test_special_nodes_are_in_dagmans_order() -> None:
-    status = read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter().status()
+    status = read_ensemble({"run.dag": evaluated()}, evaluated_log()).builder().status()
     assert [(row.kind, row.node, row.state) for row in status.special_nodes] == [
         ("provisioner", "machines", State.RUNNING),
         ("service", "monitor", State.RUNNING),
@@ -150,8 +150,8 @@ def test_special_nodes_are_in_dagmans_order() -> None:
 
 
 def test_line_has_room_for_active_and_failed_nodes() -> None:
-    painter = read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter()
-    rows = painter.status().special_nodes
+    builder = read_ensemble({"run.dag": evaluated()}, evaluated_log()).builder()
+    rows = builder.status().special_nodes
     whole = text(special_nodes(rows, 200))
     assert whole.startswith("PROVISIONER machines ▶ running 21m00s")
     assert whole.endswith("FINAL report · waiting")
@@ -169,13 +169,13 @@ SWEPT = "removed because <OtherJobRemoveRequirements = DAGManJobId =?= 9> fired 
 def test_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
     dag = "JOB work a.sub\nSERVICE monitor m.sub\n"
     log = Log().submit(1, "monitor").execute(1).submit(2, "work").execute(2).terminate(2)
-    painter = read_ensemble({"run.dag": dag}, log.remove(1, reason=reason)).painter()
-    row = painter.node_row(("run.dag", "monitor"))
+    builder = read_ensemble({"run.dag": dag}, log.remove(1, reason=reason)).builder()
+    row = builder.node_row(("run.dag", "monitor"))
     assert row.state is State.COMPLETED
     assert state_reason(row) == "ended with its DAG"
     assert not row.overruled
     assert text(special_nodes([row], 80)) == "SERVICE monitor ✓ completed"
-    status = painter.status()
+    status = builder.status()
     assert (status.dags[0].nodes_done, status.dags[0].nodes_total) == (1, 1)
     assert sum(counted_states(status).values()) == 1
 
@@ -183,16 +183,16 @@ def test_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
 def test_service_removed_by_a_user_is_removed() -> None:
     dag = "JOB work a.sub\nSERVICE monitor m.sub\n"
     log = Log().submit(1, "monitor").execute(1).submit(2, "work")
-    painter = read_ensemble(
+    builder = read_ensemble(
         {"run.dag": dag}, log.remove(1, reason="via condor_rm (by user anna)")
-    ).painter()
-    row = painter.node_row(("run.dag", "monitor"))
+    ).builder()
+    row = builder.node_row(("run.dag", "monitor"))
     assert row.state is State.REMOVED
     assert state_reason(row) == "its job was removed"
 
 
 async def test_overview_names_special_nodes() -> None:
-    feed = BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
+    feed = BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).builder())
     async with opened(feed, size=WIDE) as seen:
         line = seen.line("PROVISIONER machines ▶ running")
         assert "SERVICE monitor ▶ running" in line

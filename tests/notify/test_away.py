@@ -23,7 +23,7 @@ from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.fake_home import FakeHome, summary
-from tests.support.faulty_tracker import FaultyTracker, Slow, web_listener
+from tests.support.faulty_tracker import FaultyTracker, SlowAnswer, web_listener
 from tests.support.recordings import FIXTURES
 from tests.support.screen_view import opened
 from tests.support.terminal import PseudoTerminal, terminal_environment
@@ -104,7 +104,7 @@ def test_dashboard_notifies_terminal_and_webhook_once(tmp_path: Path, dagdir: Li
 
 def test_dead_listener_delays_no_key_bell_or_exit(tmp_path: Path, dagdir: LiveDagdir) -> None:
     dagdir.hold()
-    with web_listener(Slow()) as listener:
+    with web_listener(SlowAnswer()) as listener:
         configure(tmp_path, 'terminal = ["bell"]', f'webhook = "{listener.url}/"')
         with dashboard(dagdir) as screen:
             screen.until(lambda: listener.calls, "nothing was posted")

@@ -27,7 +27,7 @@ from metlmon.notify.channels import (
 from metlmon.notify.delivery import PURPOSE, RETRY_AFTER, Delivery
 from metlmon.notify.events import Message, NotifyEvent, find_events, make_message
 from metlmon.text.formatting import plain
-from tests.support.faulty_tracker import Answer, Fault, Slow, web_listener
+from tests.support.faulty_tracker import Answer, Fault, SlowAnswer, web_listener
 from tests.support.sample_snapshots import run, status
 
 INTERVAL = 60.0
@@ -278,7 +278,7 @@ def test_other_answers_and_redirections_are_failures(code: int) -> None:
 @pytest.mark.parametrize(
     ("limit", "answer", "error"),
     [
-        ("WEBHOOK_SECONDS", Slow(), "no answer"),
+        ("WEBHOOK_SECONDS", SlowAnswer(), "no answer"),
         ("WEBHOOK_TOTAL_SECONDS", Answer(drips=True), "no answer in time"),
     ],
 )

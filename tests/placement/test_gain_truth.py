@@ -98,7 +98,7 @@ def planned(world: World) -> tuple[PlacementPlan, float, float]:
         dag += [f"JOB {name} t" for name in names]
         dag += [f"PARENT {a} CHILD {b}" for a, b in pairwise(names)]
     ensemble = read_ensemble({"/ens/ens.dag": "\n".join(dag) + "\n"}, log)
-    plan = plan_of(plan_input(stats_input(ensemble.painter(str(at_hour(PLANNED_AT))))))
+    plan = plan_of(plan_input(stats_input(ensemble.builder(str(at_hour(PLANNED_AT))))))
     sites = [{pool.site for pool in run.pools} or set(SITES) for run in plan.runs]
     before = mean_end(world, runs, [set(SITES)] * RUNS, Random(world.seed))
     return plan, before, mean_end(world, runs, sites, Random(world.seed))

@@ -43,7 +43,7 @@ SUBMIT-DESCRIPTION wait {{
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class GatedDag:
     """A DAG in its directory, and its nodes by run."""
 
     pool: Pool
@@ -78,7 +78,7 @@ def write(
     gpus: int = 0,
     user: str | None = None,
     more: Sequence[str] = (),
-) -> Gated:
+) -> GatedDag:
     """Write runs of consecutive epochs, for any site or for the named sites in turn. They need no
     GPU, so many fit beside other tests. ``more``: further lines of the submit description."""
     directory = pool.directory(name, user)
@@ -106,4 +106,4 @@ def write(
         lines.append(f"RETRY ALL_NODES {retries}")
     lines += ["NODE_STATUS_FILE nodes.dag.status 1", "JOBSTATE_LOG ens.jobstate.log", ""]
     dag = pool.place(directory / "ens.dag", "\n".join(lines))
-    return Gated(pool, dag, tuple(names))
+    return GatedDag(pool, dag, tuple(names))

@@ -16,7 +16,7 @@ END_SECONDS = 240
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class NewEnsemble:
     """A DAG in its directory. ``report_of``: what ``metlmon new --json`` printed for it."""
 
     pool: Pool
@@ -102,7 +102,7 @@ def write(
     *options: str,
     files: Mapping[str, str] | None = None,
     suffix: str = ".toml",
-) -> Written:
+) -> NewEnsemble:
     """Write ``source`` with ``metlmon new`` into the directory ``name``, beside a directory with
     the source and other ``files``."""
     home = pool.directory(f"{name}-source")
@@ -112,4 +112,4 @@ def write(
     done = pool.run(argv, home, expect=None)
     # The answer has every file, too long for the message of a failure.
     assert done.returncode == 0, done.stderr
-    return Written(pool, pool.base / name, json.loads(done.stdout))
+    return NewEnsemble(pool, pool.base / name, json.loads(done.stdout))

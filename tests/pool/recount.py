@@ -53,7 +53,7 @@ STATES |= {22: "disconnected", 23: "running", 24: "idle"}
 
 
 @dataclass(slots=True)
-class Ran:
+class Execution:
     """One execution; ``end`` None while it runs.
 
     ``unreached``: when it was disconnected (022), until it is reconnected (023).
@@ -79,7 +79,7 @@ class Job:
 
     node: str
     state: str = ""
-    executions: list[Ran] = field(default_factory=list)
+    executions: list[Execution] = field(default_factory=list)
 
 
 def events(log: Path) -> Iterator[dict[str, Any]]:
@@ -111,7 +111,7 @@ def _apply(job: Job, event: dict[str, Any], lease: int) -> None:
     going = last if last is not None and last.end is None else None
     if number == 1:
         assert going is None, "an execution begins while another one goes on"
-        job.executions.append(Ran(now, event["gpus"], event["site"]))
+        job.executions.append(Execution(now, event["gpus"], event["site"]))
     if number == 5:
         job.state = "completed" if event["good"] else "failed"
     if going is not None and number in ENDS:

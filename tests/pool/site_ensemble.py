@@ -82,7 +82,7 @@ class Sites:
 
 def write(
     pool: Pool, name: str, *, runs: int, epochs: int, seconds: int, slow_seconds: int
-) -> new_ensemble.Written:
+) -> new_ensemble.NewEnsemble:
     """Write it with ``metlmon new``, unsubmitted; any run may go to any of the four sites."""
     sites = Sites.of_pool(pool)
     named = ", ".join(f'"{site}"' for site in sites.all)
@@ -117,7 +117,7 @@ class Outcome:
     last_at: Mapping[str, Mapping[str, int]]
 
 
-def outcome(ensemble: new_ensemble.Written) -> Outcome:
+def outcome(ensemble: new_ensemble.NewEnsemble) -> Outcome:
     """The outcome of an ensemble that has left the queue."""
     pool, directory = ensemble.pool, ensemble.directory
     dagmans = truth.dagmans(pool, directory)
@@ -141,7 +141,7 @@ def outcome(ensemble: new_ensemble.Written) -> Outcome:
 
 
 @contextmanager
-def advice(ensemble: new_ensemble.Written, every: str) -> Iterator[None]:
+def advice(ensemble: new_ensemble.NewEnsemble, every: str) -> Iterator[None]:
     """Apply plans by ``metlmon advise`` within the context; its output is beside the dagdir."""
     words = ["metlmon", "advise", ".", "--apply", "send", "--yes", "--every", every]
     command = ensemble.pool.command(words, ensemble.directory)

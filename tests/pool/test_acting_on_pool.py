@@ -24,11 +24,11 @@ ANSWER_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Acting:
+class ActingDag:
     """A DAG whose jobs run until they are ended, and ``metlmon act`` in its directory."""
 
     pool: Pool
-    dag: gated_dag.Gated
+    dag: gated_dag.GatedDag
     dagman: int
 
     @property
@@ -85,19 +85,19 @@ def name(ad: Ad) -> str:
 
 
 @pytest.fixture(scope="module")
-def acting(second_pool: Pool) -> Acting:
+def acting(second_pool: Pool) -> ActingDag:
     """Six submitted runs: five run, one has ended."""
     pool = second_pool
     dag = gated_dag.write(pool, "acting", runs=6)
     dag.open("run5-train_epoch0")
     dagman = dag.submit()
-    made = Acting(pool, dag, dagman)
+    made = ActingDag(pool, dag, dagman)
     until(lambda: pool.history(made.of_dag), "one ends")
     pool.running(5, made.of_dag)
     return made
 
 
-def test_hold_and_release(acting: Acting) -> None:
+def test_hold_and_release(acting: ActingDag) -> None:
     job = acting.job(0)
     assert replies(acting.act("hold", "run0")) == [(name(job), "done")]
     held = acting.becomes(0, truth.HELD)
@@ -110,7 +110,7 @@ def test_hold_and_release(acting: Acting) -> None:
     assert acting.becomes(0, truth.RUNNING)["NumJobStarts"] >= 1
 
 
-def test_vacated_job_restarts(acting: Acting) -> None:
+def test_vacated_job_restarts(acting: ActingDag) -> None:
     job = acting.job(1)
     assert replies(acting.act("vacate", name(job))) == [(name(job), "done")]
     until(lambda: acting.job(1).get("NumJobStarts", 0) == 2, "it starts again")
@@ -124,7 +124,7 @@ def test_vacated_job_restarts(acting: Acting) -> None:
     assert [each["outcome"] for each in ours["executions"]] == ["evicted", "in-flight"]
 
 
-def test_priority_is_set(acting: Acting) -> None:
+def test_priority_is_set(acting: ActingDag) -> None:
     job = acting.job(2)
     answered = acting.act("priority", name(job), more=("--value", "7"))
     assert replies(answered) == [(name(job), "done")]
@@ -135,7 +135,7 @@ def test_memory_request_is_raised_and_restored(second_pool: Pool) -> None:
     """A policy holds jobs that request less memory than 96 MB, like jobs that exceed theirs."""
     dag = gated_dag.write(second_pool, "raising", more=["on_exit_hold = RequestMemory < 96"])
     dag.open("run0-train_epoch0")
-    acting = Acting(second_pool, dag, dag.submit())
+    acting = ActingDag(second_pool, dag, dag.submit())
     until(lambda: second_pool.queue(acting.of_dag), "its job is in the queue")
     job = name(acting.becomes(0, truth.HELD))
     (dag.directory / "gates" / "run0-train_epoch0").unlink()
@@ -159,7 +159,7 @@ def test_memory_request_is_raised_and_restored(second_pool: Pool) -> None:
     acting.act("remove-dag")
 
 
-def test_each_of_several_jobs_gets_an_answer(acting: Acting) -> None:
+def test_each_of_several_jobs_gets_an_answer(acting: ActingDag) -> None:
     jobs = [acting.job(0), acting.job(2)]
     answered = acting.act("hold", *map(name, jobs))
     assert replies(answered) == [(name(job), "done") for job in jobs]
@@ -170,7 +170,7 @@ def test_each_of_several_jobs_gets_an_answer(acting: Acting) -> None:
         acting.becomes(run, truth.RUNNING)
 
 
-def test_finished_job_is_refused(acting: Acting) -> None:
+def test_finished_job_is_refused(acting: ActingDag) -> None:
     (done,) = acting.pool.history(acting.of_dag, 'DAGNodeName == "run5-train_epoch0"')
     for what in ("hold", "release", "remove", "vacate"):
         answered = acting.act(what, name(done), expect=REFUSED)
@@ -178,7 +178,7 @@ def test_finished_job_is_refused(acting: Acting) -> None:
         assert "completed" in json.dumps([answered["refused"], answered["left_out"]])
 
 
-def test_job_of_another_user_is_refused(acting: Acting, second_colleague: str) -> None:
+def test_job_of_another_user_is_refused(acting: ActingDag, second_colleague: str) -> None:
     before = acting.job(0)
     for what in ("hold", "remove", "vacate"):
         answered = acting.act(what, name(before), expect=REFUSED, user=second_colleague)
@@ -188,7 +188,7 @@ def test_job_of_another_user_is_refused(acting: Acting, second_colleague: str) -
     assert untouched(before, acting.job(0))
 
 
-def test_unresponsive_schedd_is_reported(acting: Acting) -> None:
+def test_unresponsive_schedd_is_reported(acting: ActingDag) -> None:
     before = acting.job(0)
     with acting.pool.schedd_paused():
         answered = acting.act("hold", name(before), expect=REFUSED)
@@ -198,7 +198,7 @@ def test_unresponsive_schedd_is_reported(acting: Acting) -> None:
     assert untouched(before, acting.job(0))
 
 
-def test_copied_logs_are_refused(acting: Acting) -> None:
+def test_copied_logs_are_refused(acting: ActingDag) -> None:
     before = acting.job(0)
     copy = acting.pool.base / "copied"
     shutil.copytree(acting.dag.directory, copy)
@@ -208,19 +208,19 @@ def test_copied_logs_are_refused(acting: Acting) -> None:
     assert acting.job(0)["JobStatus"] == truth.RUNNING
 
 
-def test_job_absent_from_the_logs_is_rejected(acting: Acting) -> None:
+def test_job_absent_from_the_logs_is_rejected(acting: ActingDag) -> None:
     argv = ["metlmon", "act", "hold", str(acting.dag.directory), "1.0", "--yes"]
     done = acting.pool.run(argv, expect=2)
     assert "1.0" in done.stderr
 
 
-def test_nothing_is_done_without_confirmation(acting: Acting) -> None:
+def test_nothing_is_done_without_confirmation(acting: ActingDag) -> None:
     argv = ["metlmon", "act", "hold", str(acting.dag.directory), "all"]
     acting.pool.run(argv, expect=2)
     assert acting.job(0)["JobStatus"] == truth.RUNNING
 
 
-def test_read_only_setting_refuses_actions(acting: Acting) -> None:
+def test_read_only_setting_refuses_actions(acting: ActingDag) -> None:
     settings = acting.pool.place(acting.dag.directory / "metlmon.toml", "read_only = true\n")
     try:
         for what in ("hold", "remove-dag"):
@@ -241,7 +241,7 @@ def find_in_palette(screen: Terminal, word: str) -> None:
     screen.settle()
 
 
-def test_screen_offers_actions(acting: Acting) -> None:
+def test_screen_offers_actions(acting: ActingDag) -> None:
     with acting.pool.terminal(trouble.WATCH, acting.dag.directory) as screen:
         screen.wait_for_match("run0 .*running")
         screen.wait_for_match("a act")
@@ -257,7 +257,7 @@ def test_screen_offers_actions(acting: Acting) -> None:
     assert acting.job(0)["JobStatus"] == truth.RUNNING, "a question is not an answer"
 
 
-def test_read_only_screen_offers_no_action(acting: Acting) -> None:
+def test_read_only_screen_offers_no_action(acting: ActingDag) -> None:
     with acting.pool.terminal([*trouble.WATCH, "--read-only"], acting.dag.directory) as screen:
         screen.wait_for_match("run0 .*running")
         screen.wait_for_match("q quit")
@@ -273,7 +273,7 @@ def test_read_only_screen_offers_no_action(acting: Acting) -> None:
     assert acting.job(0)["JobStatus"] == truth.RUNNING
 
 
-def test_colleague_sees_why_acting_is_refused(acting: Acting, second_colleague: str) -> None:
+def test_colleague_sees_why_acting_is_refused(acting: ActingDag, second_colleague: str) -> None:
     argv = ["metlmon", "watch", str(acting.dag.directory)]
     home = acting.pool.script.HOMES / second_colleague
     with acting.pool.terminal(argv, home, user=second_colleague) as screen:
@@ -287,7 +287,7 @@ def test_colleague_sees_why_acting_is_refused(acting: Acting, second_colleague: 
     assert acting.job(0)["JobStatus"] == truth.RUNNING
 
 
-def test_halt_and_resume(acting: Acting) -> None:
+def test_halt_and_resume(acting: ActingDag) -> None:
     halt = acting.dag.directory / "ens.dag.halt"
     assert replies(acting.act("halt")) == [("ens.dag", "done")]
     assert halt.exists()
@@ -295,7 +295,7 @@ def test_halt_and_resume(acting: Acting) -> None:
     assert not halt.exists()
 
 
-def test_job_is_removed(acting: Acting) -> None:
+def test_job_is_removed(acting: ActingDag) -> None:
     job = acting.job(3)
     assert replies(acting.act("remove", "run3")) == [(name(job), "done")]
     (gone,) = until(
@@ -311,7 +311,7 @@ def test_job_is_removed(acting: Acting) -> None:
     assert ours["state"] == "removed"
 
 
-def test_removed_dag_resumes_from_its_rescue_file(acting: Acting) -> None:
+def test_removed_dag_resumes_from_its_rescue_file(acting: ActingDag) -> None:
     """Runs last, since it ends the jobs of the other tests."""
     pool, directory = acting.pool, acting.dag.directory
     answered = acting.act("remove-dag")

@@ -22,7 +22,7 @@ SENT_BEFORE = "run0"
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class AdvisedEnsemble:
     """An ensemble at its end. ``applied``: the log of applications while they were made.
 
     ``is_inferred``: whether a plan then was made from logs alone.
@@ -31,7 +31,7 @@ class Advised:
     ``expected``, ``history``: its executions and ads, from HTCondor.
     """
 
-    written: new_ensemble.Written
+    written: new_ensemble.NewEnsemble
     sites: Sites
     applied: list[dict[str, Any]]
     is_inferred: bool
@@ -53,7 +53,7 @@ class Advised:
 
 
 @pytest.fixture(scope="module")
-def advised(pool: Pool) -> Advised:
+def advised(pool: Pool) -> AdvisedEnsemble:
     if len(pool.sites) < 4:
         pytest.skip(f"this HTCondor's slots name {len(pool.sites)} sites, not 4")
     sites = Sites.of_pool(pool)
@@ -73,7 +73,7 @@ def advised(pool: Pool) -> Advised:
     pool.run(argv, ensemble.directory, expect=None)
     undone, undone_at = requests(ensemble), applications(ensemble)[-1]["time"]
     truth.until_gone(pool, ensemble.directory, new_ensemble.END_SECONDS)
-    return Advised(
+    return AdvisedEnsemble(
         written=ensemble,
         sites=sites,
         applied=applied,
@@ -91,23 +91,23 @@ def seconds(time: str) -> float:
     return truth.seconds(time.removesuffix("Z"))
 
 
-def requests(ensemble: new_ensemble.Written) -> dict[str, str]:
+def requests(ensemble: new_ensemble.NewEnsemble) -> dict[str, str]:
     """The site that each run's gate is asked for."""
     folder = ensemble.directory / "gate" / ensemble.name
     runs = {str(each["uuid"]): str(each["name"]) for each in ensemble.report_of["runs"]}
     return {runs[path.stem]: path.read_text().strip() for path in folder.glob("*.target")}
 
 
-def applications(ensemble: new_ensemble.Written) -> list[dict[str, Any]]:
+def applications(ensemble: new_ensemble.NewEnsemble) -> list[dict[str, Any]]:
     log = ensemble.directory / "gate" / ensemble.name / "advice.log"
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def begins_last_epoch(ensemble: new_ensemble.Written) -> bool:
+def begins_last_epoch(ensemble: new_ensemble.NewEnsemble) -> bool:
     return any(ensemble.was_submitted(f"run{run}-train_epoch{EPOCHS - 1}") for run in range(RUNS))
 
 
-def test_no_epoch_runs_at_a_site_that_the_advice_excludes(advised: Advised) -> None:
+def test_no_epoch_runs_at_a_site_that_the_advice_excludes(advised: AdvisedEnsemble) -> None:
     """The placement of a job is that of the last application before its gate decided."""
     checked = 0
     for job in advised.expected.jobs:
@@ -126,7 +126,7 @@ def test_no_epoch_runs_at_a_site_that_the_advice_excludes(advised: Advised) -> N
     assert checked >= RUNS // 2
 
 
-def test_all_runs_leave_the_failing_site_within_two_epochs(advised: Advised) -> None:
+def test_all_runs_leave_the_failing_site_within_two_epochs(advised: AdvisedEnsemble) -> None:
     for run in range(RUNS):
         tried = {
             job.node
@@ -141,18 +141,18 @@ def test_all_runs_leave_the_failing_site_within_two_epochs(advised: Advised) -> 
     assert sum(advised.sites.failing in sites for sites in advised.advised.values()) <= 1
 
 
-def test_plan_uses_the_slots_of_the_collector(advised: Advised) -> None:
+def test_plan_uses_the_slots_of_the_collector(advised: AdvisedEnsemble) -> None:
     assert not advised.is_inferred
 
 
-def test_running_jobs_are_not_touched(advised: Advised) -> None:
+def test_running_jobs_are_not_touched(advised: AdvisedEnsemble) -> None:
     """Each job started once, and ended by itself."""
     for ad in advised.history.values():
         assert (ad["NumJobStarts"], ad["JobStatus"]) == (1, truth.COMPLETED), ad["DAGNodeName"]
         assert not {"VacateReason", "HoldReason", "RemoveReason"} & ad.keys(), ad["DAGNodeName"]
 
 
-def test_log_has_each_application_with_its_reason(advised: Advised) -> None:
+def test_log_has_each_application_with_its_reason(advised: AdvisedEnsemble) -> None:
     for run, sites in advised.advised.items():
         changes = [change for _, change in advised.changes(run)]
         assert changes[-1]["after"] == sites
@@ -164,6 +164,6 @@ def test_log_has_each_application_with_its_reason(advised: Advised) -> None:
     assert len(advised.advised) == RUNS
 
 
-def test_undo_restores_the_former_requests(advised: Advised) -> None:
+def test_undo_restores_the_former_requests(advised: AdvisedEnsemble) -> None:
     assert advised.before == {SENT_BEFORE: advised.sites.good[0]}
     assert advised.undone == advised.before

@@ -10,27 +10,27 @@ from pools import Pool, until
 
 from metlmon.pool.exclusion import submit_line
 from tests.pool import gated_dag, new_ensemble
-from tests.pool.test_acting_on_pool import REFUSED, Acting, name, replies
+from tests.pool.test_acting_on_pool import REFUSED, ActingDag, name, replies
 
 
 @pytest.fixture(scope="module")
-def waiting(pool: Pool) -> Iterator[Acting]:
+def waiting(pool: Pool) -> Iterator[ActingDag]:
     """Jobs submitted on hold: ``run0`` may run anywhere, ``run1`` at the first site only."""
     if len(pool.sites) < 3:
         pytest.skip(f"this HTCondor's slots name {len(pool.sites)} sites, not 3")
     first = next(iter(pool.sites.values()))
     dag = gated_dag.write(pool, "excluding", runs=2, sites=["any", first], more=["hold = true"])
-    made = Acting(pool, dag, dag.submit())
+    made = ActingDag(pool, dag, dag.submit())
     until(lambda: len(pool.queue(f"DAGManJobId == {made.dagman}")) == 2, "both are submitted")
     yield made
     dag.open_all()
 
 
-def requirements(waiting: Acting) -> list[str]:
+def requirements(waiting: ActingDag) -> list[str]:
     return [waiting.job(run)["Requirements"] for run in (0, 1)]
 
 
-def test_exclusion_of_a_site_can_be_undone(waiting: Acting, colleague: str) -> None:
+def test_exclusion_of_a_site_can_be_undone(waiting: ActingDag, colleague: str) -> None:
     pool, before = waiting.pool, requirements(waiting)
     theirs = gated_dag.write(pool, "excluding", more=["hold = true"], user=colleague)
     argv = ["condor_submit_dag", theirs.dag.name]

@@ -75,11 +75,11 @@ COMMANDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Faulted:
+class FaultedEnsemble:
     """The ensemble of all faults, watched on a terminal and in a session."""
 
     pool: Pool
-    dag: gated_dag.Gated
+    dag: gated_dag.GatedDag
     dagman: int
     screen: Terminal
     watched: Watched
@@ -138,7 +138,7 @@ class Faulted:
         assert len(result) == len(states_in_queue(self)), "each reported job is in the queue"
 
 
-def states_in_queue(faulted: Faulted) -> dict[tuple[int, int], int]:
+def states_in_queue(faulted: FaultedEnsemble) -> dict[tuple[int, int], int]:
     ads = faulted.pool.queue(faulted.of_dag)
     return {(ad["ClusterId"], ad["ProcId"]): ad["JobStatus"] for ad in ads}
 
@@ -178,7 +178,7 @@ def until_recovered(pool: Pool, directory: Path, times: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def faulted(breakable_pool: Pool) -> Iterator[Faulted]:
+def faulted(breakable_pool: Pool) -> Iterator[FaultedEnsemble]:
     """Runs at one site each, watched since before their first job."""
     more = [f"job_lease_duration = {LEASE_SECONDS}"]
     sites = list(breakable_pool.sites.values())
@@ -189,14 +189,14 @@ def faulted(breakable_pool: Pool) -> Iterator[Faulted]:
         watched = Watched.begin(dag.directory)
         try:
             dagman = dag.submit()
-            made = Faulted(breakable_pool, dag, dagman, screen, watched)
+            made = FaultedEnsemble(breakable_pool, dag, dagman, screen, watched)
             made.until_rows("running")
             yield made
         finally:
             watched.session.stop()
 
 
-def test_killed_dagman_recovers_without_double_counting(faulted: Faulted) -> None:
+def test_killed_dagman_recovers_without_double_counting(faulted: FaultedEnsemble) -> None:
     screen = faulted.screen
     faults.kill_dagman(faulted.pool, faulted.dagman)
     until_recovered(faulted.pool, faulted.directory, 1)
@@ -212,7 +212,7 @@ def test_killed_dagman_recovers_without_double_counting(faulted: Faulted) -> Non
     assert len(faulted.executions()) == RUNS, "no job is submitted again"
 
 
-def test_stopped_schedd_is_reported_and_actions_are_refused(faulted: Faulted) -> None:
+def test_stopped_schedd_is_reported_and_actions_are_refused(faulted: FaultedEnsemble) -> None:
     pool, screen = faulted.pool, faulted.screen
     before = states_in_queue(faulted)
     until(lambda: trouble.asked(screen, "H"), "the question comes", LONG)
@@ -233,7 +233,7 @@ def test_stopped_schedd_is_reported_and_actions_are_refused(faulted: Faulted) ->
     assert truth.HELD not in after.values(), "what was refused is not done later"
 
 
-def test_job_is_disconnected_when_its_machine_dies(faulted: Faulted) -> None:
+def test_job_is_disconnected_when_its_machine_dies(faulted: FaultedEnsemble) -> None:
     site = faulted.job_of(0)["site"]
     (name,) = (name for name, each in faulted.pool.sites.items() if each == site)
     # Equal events of one second count once, and the last event may be of this second.
@@ -306,7 +306,7 @@ def test_hostile_texts_of_jobs_and_holds_reach_no_output(breakable_pool: Pool) -
     assert [path for path in written_by_metlmon(breakable_pool, result) if holds(path)] == []
 
 
-def test_job_restarts_after_its_machine_dies(faulted: Faulted) -> None:
+def test_job_restarts_after_its_machine_dies(faulted: FaultedEnsemble) -> None:
     screen = faulted.screen
     faulted.until_rows("running")
     screen.wait_for_match("PROGRESS", gone=SILENT, seconds=LONG)
@@ -315,7 +315,7 @@ def test_job_restarts_after_its_machine_dies(faulted: Faulted) -> None:
     faulted.agrees_with_the_queue()
 
 
-def test_running_and_new_screens_agree_after_a_killed_schedd(faulted: Faulted) -> None:
+def test_running_and_new_screens_agree_after_a_killed_schedd(faulted: FaultedEnsemble) -> None:
     log = faulted.directory / "metl.log"
     before = lost(log)
     faults.kill(faulted.pool, "condor_schedd")
@@ -335,7 +335,7 @@ def test_running_and_new_screens_agree_after_a_killed_schedd(faulted: Faulted) -
         agree(faulted.screen, late)
 
 
-def test_states_follow_the_files_without_collector_and_negotiator(faulted: Faulted) -> None:
+def test_states_follow_the_files_without_collector_and_negotiator(faulted: FaultedEnsemble) -> None:
     pool = faulted.pool
     with faults.without(pool, "negotiator"), faults.without(pool, "collector"):
         faulted.dag.open("run3-train_epoch0")
@@ -348,7 +348,7 @@ def test_states_follow_the_files_without_collector_and_negotiator(faulted: Fault
     faulted.agrees_with_the_queue()
 
 
-def test_all_jobs_restart_after_a_pool_restart(faulted: Faulted) -> None:
+def test_all_jobs_restart_after_a_pool_restart(faulted: FaultedEnsemble) -> None:
     log, before = faulted.directory / "metl.log", faulted.executions()
     out_of_reach = len(lost(log))
     faults.restart(faulted.pool)
@@ -360,7 +360,7 @@ def test_all_jobs_restart_after_a_pool_restart(faulted: Faulted) -> None:
     assert before.keys() == faulted.executions().keys(), "no job is submitted again"
 
 
-def test_final_states_agree_everywhere(faulted: Faulted) -> None:
+def test_final_states_agree_everywhere(faulted: FaultedEnsemble) -> None:
     pool, directory = faulted.pool, faulted.directory
     faulted.dag.open_all()
     faulted.screen.wait_for_match("✓ done", seconds=LONG)

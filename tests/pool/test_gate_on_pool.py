@@ -70,11 +70,11 @@ queue
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class SteeredEnsemble:
     """The finished ensemble. ``status`` and ``screen``: at the end; ``waiting``: its status while a
     run was paused; ``stopping``: the screen after a run was stopped."""
 
-    written: new_ensemble.Written
+    written: new_ensemble.NewEnsemble
     status: dict[str, Any]
     screen: str
     waiting: dict[str, Any]
@@ -85,7 +85,7 @@ class Steered:
 
 
 @pytest.fixture(scope="module")
-def steered(pool: Pool) -> Steered:
+def steered(pool: Pool) -> SteeredEnsemble:
     ensemble = new_ensemble.write(
         pool, "steered", DESCRIPTION, "--submit", files={"broken.sub": BROKEN}
     )
@@ -100,7 +100,7 @@ def steered(pool: Pool) -> Steered:
         last = screen.settle()
         screen.press("Q")
         assert screen.end() == 0
-    return Steered(ensemble, ensemble.end(), last, waiting, stopping)
+    return SteeredEnsemble(ensemble, ensemble.end(), last, waiting, stopping)
 
 
 def select(screen: Terminal, run: str) -> None:
@@ -130,7 +130,7 @@ def stop_by_key(screen: Terminal, run: str) -> str:
     return screen.wait_for_match(rf"{run} .*□ stopped")
 
 
-def stop_at_once(ensemble: new_ensemble.Written, run: str) -> None:
+def stop_at_once(ensemble: new_ensemble.NewEnsemble, run: str) -> None:
     """Stop it during an epoch that does not end by itself."""
     node = f"{run}-train_epoch{CUT_OFF}"
     until(lambda: any(ad["JobStatus"] == truth.RUNNING for ad in ensemble.queued(node)), "it runs")
@@ -138,7 +138,7 @@ def stop_at_once(ensemble: new_ensemble.Written, run: str) -> None:
     assert {each["reply"] for each in answered["answers"]} == {"done"}, answered
 
 
-def while_it_waits(ensemble: new_ensemble.Written) -> dict[str, Any] | None:
+def while_it_waits(ensemble: new_ensemble.NewEnsemble) -> dict[str, Any] | None:
     """The status once the other runs have advanced; None before."""
     status = ensemble.status()
     waits = ensemble.run(WAITS, status)["gate"]["paused"]
@@ -146,13 +146,13 @@ def while_it_waits(ensemble: new_ensemble.Written) -> dict[str, Any] | None:
     return status if waits and others else None
 
 
-def test_dagman_succeeds_and_agrees_with_metlmon(steered: Steered) -> None:
+def test_dagman_succeeds_and_agrees_with_metlmon(steered: SteeredEnsemble) -> None:
     expected = steered.written.as_htcondor_says(steered.status)
     assert expected.totals == truth.Totals(expected.totals.nodes, expected.totals.nodes, 0, 0)
     assert [dag["state"] for dag in steered.status["dags"]] == ["done"]
 
 
-def test_each_run_has_its_stop_and_epochs(steered: Steered) -> None:
+def test_each_run_has_its_stop_and_epochs(steered: SteeredEnsemble) -> None:
     for name in (FINISHES, ALSO, WAITS):
         run = steered.run(name)
         assert (run["epochs_done"], run["epochs_skipped"]) == (EPOCHS, 0), name
@@ -172,7 +172,7 @@ def test_each_run_has_its_stop_and_epochs(steered: Steered) -> None:
         assert run["epochs_skipped"] == EPOCHS - stopped["epoch"] + 1, name
 
 
-def test_skipped_epochs_are_those_of_dagman(steered: Steered) -> None:
+def test_skipped_epochs_are_those_of_dagman(steered: SteeredEnsemble) -> None:
     skipped = steered.written.preskipped()
     assert len(skipped) == len(set(skipped))
     for run in steered.status["runs"]:
@@ -187,7 +187,7 @@ def test_skipped_epochs_are_those_of_dagman(steered: Steered) -> None:
             assert len(evaluations) == sum(epoch >= stopped["epoch"] for epoch in (3, 6))
 
 
-def test_no_run_trains_after_its_stop(steered: Steered) -> None:
+def test_no_run_trains_after_its_stop(steered: SteeredEnsemble) -> None:
     jobs = recount.recount(steered.written.directory / "metl.log")
     assert (
         recount.differences(
@@ -210,7 +210,7 @@ def test_no_run_trains_after_its_stop(steered: Steered) -> None:
         assert after <= truth.CLOCK_SECONDS, "GPU-seconds after the stop"
 
 
-def test_run_stopped_at_once_loses_one_epoch(steered: Steered) -> None:
+def test_run_stopped_at_once_loses_one_epoch(steered: SteeredEnsemble) -> None:
     node = f"{AT_ONCE}-train_epoch{CUT_OFF}"
     jobs = truth.jobs_of(steered.written.pool, steered.written.directory)
     (job,) = (job for job in jobs if job["node"] == node)
@@ -220,7 +220,7 @@ def test_run_stopped_at_once_loses_one_epoch(steered: Steered) -> None:
     assert lost == pytest.approx(steered.status["hours"]["badput"]), "nothing else was lost"
 
 
-def test_paused_run_resumes(steered: Steered) -> None:
+def test_paused_run_resumes(steered: SteeredEnsemble) -> None:
     waited = steered.written.run(WAITS, steered.waiting)
     assert waited["gate"]["pause_requested"]
     assert waited["gate"]["stopped"] is None
@@ -237,7 +237,7 @@ def test_paused_run_resumes(steered: Steered) -> None:
     assert (gate["paused"], gate["pause_requested"]) == (None, None), "forgotten when it goes on"
 
 
-def test_failed_evaluations_fail_no_run(steered: Steered) -> None:
+def test_failed_evaluations_fail_no_run(steered: SteeredEnsemble) -> None:
     jobs = truth.jobs_of(steered.written.pool, steered.written.directory)
     evaluations = [job for job in jobs if "-eval_" in job["node"]]
     assert len(evaluations) >= 2 * 3, "of those that finish at least"
@@ -245,7 +245,7 @@ def test_failed_evaluations_fail_no_run(steered: Steered) -> None:
     assert len({job["node"] for job in evaluations}) == len(evaluations), "each is tried once"
 
 
-def test_screen_shows_stopped_and_completed_runs(steered: Steered) -> None:
+def test_screen_shows_stopped_and_completed_runs(steered: SteeredEnsemble) -> None:
     assert re.search(rf"{BY_KEY} .*□ stopped", steered.stopping)
     for name in (STANDS_STILL, DIVERGES, BY_KEY, AT_ONCE):
         assert re.search(rf"{name} .*□ stopped", steered.screen), name
@@ -256,7 +256,7 @@ def test_screen_shows_stopped_and_completed_runs(steered: Steered) -> None:
     assert "evaluations failed" in steered.screen
 
 
-def test_ensemble_passes_the_check(steered: Steered) -> None:
+def test_ensemble_passes_the_check(steered: SteeredEnsemble) -> None:
     done = steered.written.pool.run(["metlmon", "check", "--strict"], steered.written.directory)
     assert "nothing found" in done.stdout
 
@@ -265,7 +265,7 @@ def test_ensemble_passes_the_check(steered: Steered) -> None:
 
 
 @pytest.fixture(scope="module")
-def continued(steered: Steered) -> dict[str, Any]:
+def continued(steered: SteeredEnsemble) -> dict[str, Any]:
     """The output of ``metlmon continue --json`` for the run stopped by key, which has ended."""
     pool, directory = steered.written.pool, steered.written.directory
     argv = ["metlmon", "continue", ".", BY_KEY, "--json"]
@@ -281,7 +281,7 @@ def continued(steered: Steered) -> dict[str, Any]:
 
 
 def test_stopped_run_continues_at_its_first_untrained_epoch(
-    steered: Steered, continued: dict[str, Any]
+    steered: SteeredEnsemble, continued: dict[str, Any]
 ) -> None:
     stopped = steered.run(BY_KEY)["gate"]["stopped"]
     (result,) = continued["runs"]
@@ -296,7 +296,7 @@ def test_stopped_run_continues_at_its_first_untrained_epoch(
 
 
 def test_watch_shows_one_run_and_both_of_its_dags(
-    steered: Steered, continued: dict[str, Any]
+    steered: SteeredEnsemble, continued: dict[str, Any]
 ) -> None:
     status = steered.written.end()
     assert sorted(run["run"] for run in status["runs"]) == [f"run{n}" for n in range(7)]

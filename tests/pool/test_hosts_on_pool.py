@@ -10,7 +10,7 @@ import truth
 from pools import Pool, until
 
 from tests.pool import gated_dag
-from tests.pool.test_acting_on_pool import Acting, name, replies
+from tests.pool.test_acting_on_pool import ActingDag, name, replies
 
 SITE = "Two-Hosts"
 HOSTS = {"large.pool.example": 4096, "small.pool.example": 2048}
@@ -34,7 +34,7 @@ def hosts(changeable_pool: Pool) -> Iterator[Pool]:
 def test_next_job_avoids_an_excluded_host(hosts: Pool) -> None:
     """The negotiator prefers the small host, which has room for all of the jobs."""
     dag = gated_dag.write(hosts, "hosts", runs=3, sites=[SITE], more=["hold = true"])
-    made = Acting(hosts, dag, dag.submit())
+    made = ActingDag(hosts, dag, dag.submit())
     until(lambda: len(hosts.queue(made.of_dag)) == 3, "all are submitted")
 
     def ran_at(run: int) -> str:
@@ -58,7 +58,7 @@ def test_next_job_avoids_an_excluded_host(hosts: Pool) -> None:
 def test_more_slots_match_a_smaller_request(hosts: Pool) -> None:
     requested = 3000
     dag = gated_dag.write(hosts, "smaller", runs=5, more=[f"request_memory = {requested}"])
-    made = Acting(hosts, dag, dag.submit())
+    made = ActingDag(hosts, dag, dag.submit())
     jobs = hosts.running(5, made.of_dag)
     until(
         lambda: all(job.get("MemoryUsage") for job in hosts.queue(made.of_dag, "JobUniverse == 5")),

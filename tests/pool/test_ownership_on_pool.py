@@ -27,7 +27,7 @@ DAG_ACTS = (("halt",), ("remove-dag",))
 
 
 @pytest.fixture(scope="module")
-def ours(pool: Pool) -> gated_dag.Gated:
+def ours(pool: Pool) -> gated_dag.GatedDag:
     """The researcher's DAG: two jobs wait in the queue."""
     dag = gated_dag.write(pool, "owned", runs=2)
     dagman = dag.submit()
@@ -35,7 +35,7 @@ def ours(pool: Pool) -> gated_dag.Gated:
     return dag
 
 
-def linked(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
+def linked(pool: Pool, ours: gated_dag.GatedDag, colleague: str) -> Path:
     """Every file of the DAG is a link to the researcher's."""
     directory = pool.directory(f"links-{next(numbers)}", colleague)
     for file in ours.directory.iterdir():
@@ -43,7 +43,7 @@ def linked(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
     return directory
 
 
-def copied(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
+def copied(pool: Pool, ours: gated_dag.GatedDag, colleague: str) -> Path:
     """A copy of the files, which names the researcher's jobs and DAGMan."""
     directory = pool.directory(f"copies-{next(numbers)}", colleague)
     for file in ours.directory.iterdir():
@@ -52,7 +52,7 @@ def copied(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
     return directory
 
 
-def above(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
+def above(pool: Pool, ours: gated_dag.GatedDag, colleague: str) -> Path:
     """A parent directory with a DAG of the same node names and a log that names the jobs below."""
     directory = pool.base
     for name in ("ens.dag", "metl.log"):
@@ -60,7 +60,7 @@ def above(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
     return directory
 
 
-def sub_dag(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
+def sub_dag(pool: Pool, ours: gated_dag.GatedDag, colleague: str) -> Path:
     """``SUBDAG EXTERNAL`` of the researcher's DAG, whose log is followed."""
     directory = pool.directory(f"outer-{next(numbers)}", colleague)
     dag = pool.place(directory / "top.dag", f"SUBDAG EXTERNAL s {ours.directory}/ens.dag\n")
@@ -68,7 +68,7 @@ def sub_dag(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
     return directory
 
 
-def log_elsewhere(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
+def log_elsewhere(pool: Pool, ours: gated_dag.GatedDag, colleague: str) -> Path:
     """A copy of the DAG with submit descriptions whose log is the researcher's."""
     directory = copied(pool, ours, colleague)
     (directory / "metl.log").unlink()
@@ -80,7 +80,7 @@ def log_elsewhere(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
     return directory
 
 
-def linked_log(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
+def linked_log(pool: Pool, ours: gated_dag.GatedDag, colleague: str) -> Path:
     """A copy of the DAG, and a link to the researcher's log."""
     directory = copied(pool, ours, colleague)
     (directory / "metl.log").unlink()
@@ -100,9 +100,9 @@ def act(pool: Pool, directory: Path, user: str, *what: str) -> str:
 @pytest.mark.parametrize("place", [copied, above, sub_dag, log_elsewhere, linked_log])
 def test_jobs_of_another_directory_are_not_touched(
     pool: Pool,
-    ours: gated_dag.Gated,
+    ours: gated_dag.GatedDag,
     colleague: str,
-    place: Callable[[Pool, gated_dag.Gated, str], Path],
+    place: Callable[[Pool, gated_dag.GatedDag, str], Path],
 ) -> None:
     directory = place(pool, ours, colleague)
     jobs = f'DAGNodeName =!= undefined && Iwd == "{ours.directory}"'
@@ -126,9 +126,9 @@ def test_jobs_of_another_directory_are_not_touched(
 @pytest.mark.parametrize("place", [linked, copied])
 def test_dagman_of_another_directory_is_not_touched(
     pool: Pool,
-    ours: gated_dag.Gated,
+    ours: gated_dag.GatedDag,
     colleague: str,
-    place: Callable[[Pool, gated_dag.Gated, str], Path],
+    place: Callable[[Pool, gated_dag.GatedDag, str], Path],
 ) -> None:
     directory = place(pool, ours, colleague)
     files = sorted(file.name for file in directory.iterdir())
@@ -141,7 +141,7 @@ def test_dagman_of_another_directory_is_not_touched(
     assert dagman["JobStatus"] == truth.RUNNING
 
 
-def test_actions_work_in_the_owning_directory(pool: Pool, ours: gated_dag.Gated) -> None:
+def test_actions_work_in_the_owning_directory(pool: Pool, ours: gated_dag.GatedDag) -> None:
     argv = ["metlmon", "act", "hold", str(ours.directory), "run0", "--yes", "--json"]
     answered = json.loads(pool.run(argv, pool.base, None, 0).stdout)
     assert [each["reply"] for each in answered["answers"]] == ["done"]

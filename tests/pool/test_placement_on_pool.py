@@ -21,18 +21,18 @@ PINNED, AWAY = "run0", "run1"
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedEnsemble:
     """The finished ensemble. ``sites``: the target of ``PINNED``, the first site of ``AWAY``, and
     its later target. ``at_first``: the jobs while ``PINNED`` had no site."""
 
-    written: new_ensemble.Written
+    written: new_ensemble.NewEnsemble
     sites: tuple[str, str, str]
     at_first: list[dict[str, Any]]
     status: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def placed(pool: Pool) -> Placed:
+def placed(pool: Pool) -> PlacedEnsemble:
     if len(pool.sites) < 3:
         pytest.skip(f"this HTCondor's slots name {len(pool.sites)} sites, not 3")
     other, begun, sent = list(pool.sites.values())[:3]
@@ -57,15 +57,15 @@ variables = {{ slow_factor = 10 }}
     at_first = truth.jobs_of(pool, ensemble.directory)
     done(ensemble.act("send", PINNED, "--to", other))
     done(ensemble.act("retarget", PINNED, "--to", other))
-    return Placed(ensemble, (other, begun, sent), at_first, ensemble.end())
+    return PlacedEnsemble(ensemble, (other, begun, sent), at_first, ensemble.end())
 
 
-def running(ensemble: new_ensemble.Written, node: str) -> bool:
+def running(ensemble: new_ensemble.NewEnsemble, node: str) -> bool:
     ads = ensemble.queued(node)
     return any(ad.get("JobCurrentStartExecutingDate") and ad["JobStatus"] == 2 for ad in ads)
 
 
-def idle(ensemble: new_ensemble.Written, node: str) -> bool:
+def idle(ensemble: new_ensemble.NewEnsemble, node: str) -> bool:
     """Whether it has waited for some negotiation cycles."""
     ads = [ad for ad in ensemble.queued(node) if ad["JobStatus"] == truth.IDLE]
     return any(ad.get("LastRejMatchTime") for ad in ads)
@@ -75,25 +75,25 @@ def done(answered: dict[str, Any]) -> None:
     assert [each["reply"] for each in answered["answers"]] == ["done"], answered
 
 
-def test_dagman_succeeds_and_agrees_with_metlmon(placed: Placed) -> None:
+def test_dagman_succeeds_and_agrees_with_metlmon(placed: PlacedEnsemble) -> None:
     expected = placed.written.as_htcondor_says(placed.status)
     assert expected.totals == truth.Totals(2 * EPOCHS, 2 * EPOCHS, 0, 0)
     assert all(len(job.executions) == 1 for job in expected.jobs), "each was placed at once"
 
 
-def test_run_pinned_to_no_site_waits_until_retargeted(placed: Placed) -> None:
+def test_run_pinned_to_no_site_waits_until_retargeted(placed: PlacedEnsemble) -> None:
     (job,) = (each for each in placed.at_first if each["run"] == PINNED)
     assert (job["state"], job["target"], job["site"]) == ("idle", NOWHERE, None)
     assert sites_of(placed, PINNED)[0] == placed.sites[0]
 
 
-def test_retargeted_run_moves_at_its_next_epoch(placed: Placed) -> None:
+def test_retargeted_run_moves_at_its_next_epoch(placed: PlacedEnsemble) -> None:
     other, begun, sent = placed.sites
     assert sites_of(placed, AWAY) == [begun, sent, sent]
     assert sites_of(placed, PINNED) == [other, other, other]
 
 
-def test_each_epoch_ran_at_its_target(placed: Placed) -> None:
+def test_each_epoch_ran_at_its_target(placed: PlacedEnsemble) -> None:
     for job in truth.jobs_of(placed.written.pool, placed.written.directory):
         assert job["target"] == job["site"], job["node"]
     for name, site in ((PINNED, placed.sites[0]), (AWAY, placed.sites[2])):
@@ -126,7 +126,7 @@ gpu_models = ["{models[0]}", "{models[1]}"]
         assert ran["gpu"] == models[int(job["run"].removeprefix("run")) % 2], job["node"]
 
 
-def sites_of(placed: Placed, run: str) -> list[str | None]:
+def sites_of(placed: PlacedEnsemble, run: str) -> list[str | None]:
     """The sites of a run's epochs in order, from the log."""
     jobs = recount.recount(placed.written.directory / "metl.log").values()
     own = sorted((job.node, each.site) for job in jobs for each in job.executions)

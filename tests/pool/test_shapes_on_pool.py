@@ -15,7 +15,7 @@ from pools import Pool, until
 from watching import Watched, without_figures
 
 from tests.pool import new_ensemble
-from tests.pool.new_ensemble import Written
+from tests.pool.new_ensemble import NewEnsemble
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,11 @@ SHAPES: Mapping[str, Shape] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ShapeRun:
     """A finished shape, ``watched`` from its beginning."""
 
     shape: Shape
-    written: Written
+    written: NewEnsemble
     watched: Watched
     checked: dict[str, Any]
     _ended: list[dict[str, Any]] = field(default_factory=list)
@@ -112,9 +112,9 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def submitted(pool: Pool) -> Iterator[dict[str, Ran]]:
+def submitted(pool: Pool) -> Iterator[dict[str, ShapeRun]]:
     """All shapes, submitted together as their author would."""
-    found: dict[str, Ran] = {}
+    found: dict[str, ShapeRun] = {}
     try:
         for name, shape in SHAPES.items():
             made = new_ensemble.write(
@@ -125,7 +125,7 @@ def submitted(pool: Pool) -> Iterator[dict[str, Ran]]:
             checked = json.loads(pool.run(argv, made.directory, expect=None).stdout)
             pool.run(["condor_submit_dag", "-no_submit", made.dag.name], made.directory)
             watched = Watched.begin(made.directory, shape.inner, shape.runless)
-            found[name] = Ran(shape, made, watched, checked)
+            found[name] = ShapeRun(shape, made, watched, checked)
             pool.run(["condor_submit", f"{made.dag.name}.condor.sub"], made.directory)
         yield found
     finally:
@@ -134,11 +134,11 @@ def submitted(pool: Pool) -> Iterator[dict[str, Ran]]:
 
 
 @pytest.fixture(params=SHAPES)
-def ran(request: pytest.FixtureRequest, submitted: dict[str, Ran]) -> Ran:
+def ran(request: pytest.FixtureRequest, submitted: dict[str, ShapeRun]) -> ShapeRun:
     return submitted[request.param]
 
 
-def test_shape_is_written_without_findings(ran: Ran) -> None:
+def test_shape_is_written_without_findings(ran: ShapeRun) -> None:
     assert ran.checked["dags"] == [ran.written.dag.name]
     assert [each for each in ran.checked["findings"] if each["severity"] != "note"] == []
     result = ran.written.report_of
@@ -149,7 +149,7 @@ def test_shape_is_written_without_findings(ran: Ran) -> None:
     assert counts == (ran.shape.inner or ran.shape.nodes, ran.shape.jobs, ran.shape.runs)
 
 
-def test_numbers_agree_with_dagman(ran: Ran) -> None:
+def test_numbers_agree_with_dagman(ran: ShapeRun) -> None:
     status = ran.end()
     expected = ran.written.as_htcondor_says(status)
     assert expected.totals == truth.Totals(ran.shape.nodes, ran.shape.nodes, 0, 0)
@@ -165,7 +165,7 @@ def test_numbers_agree_with_dagman(ran: Ran) -> None:
     assert sum(run["epochs_total"] for run in status["runs"]) == ran.shape.epochs
 
 
-def test_hours_agree_with_the_log(ran: Ran) -> None:
+def test_hours_agree_with_the_log(ran: ShapeRun) -> None:
     status = ran.end()
     dagmans = truth.dagmans(ran.written.pool, ran.written.directory)
     jobs = truth.jobs_of(ran.written.pool, ran.written.directory)
@@ -173,7 +173,7 @@ def test_hours_agree_with_the_log(ran: Ran) -> None:
     assert recount.differences(ran.written.directory / "metl.log", status, jobs) == []
 
 
-def test_watched_session_agrees_with_a_later_reading(ran: Ran) -> None:
+def test_watched_session_agrees_with_a_later_reading(ran: ShapeRun) -> None:
     status = ran.end()
     assert ran.watched.ended.wait(new_ensemble.END_SECONDS), "it sees the end"
     assert ran.watched.wrong == []
@@ -187,7 +187,7 @@ def test_watched_session_agrees_with_a_later_reading(ran: Ran) -> None:
     until(same, lambda: f"{ran.watched.last()['node_states']} is not {status['node_states']}")
 
 
-def test_metrics_and_checkpoints_are_written(ran: Ran) -> None:
+def test_metrics_and_checkpoints_are_written(ran: ShapeRun) -> None:
     status = ran.end()
     for run in status["runs"]:
         metrics = ran.written.directory / "output/training_logs" / run["uuid"]
@@ -195,7 +195,7 @@ def test_metrics_and_checkpoints_are_written(ran: Ran) -> None:
         assert (metrics / "checkpoints/last.ckpt").exists()
 
 
-def test_gathered_predictions_have_all_shards(submitted: dict[str, Ran]) -> None:
+def test_gathered_predictions_have_all_shards(submitted: dict[str, ShapeRun]) -> None:
     bag = submitted["bag"].written
     submitted["bag"].end()
     shards = sorted((bag.directory / "predictions").glob("shard_*.tsv"))
@@ -221,7 +221,7 @@ def test_reported_example_makes_ten_or_a_hundred_runs(pool: Pool) -> None:
         assert not made.directory.exists()
 
 
-def test_condor_dag_checker_accepts_all_shapes(pool: Pool, submitted: dict[str, Ran]) -> None:
+def test_condor_dag_checker_accepts_all_shapes(pool: Pool, submitted: dict[str, ShapeRun]) -> None:
     if pool.run(["sh", "-c", "command -v condor_dag_checker"], expect=None).returncode:
         pytest.skip("no condor_dag_checker is here: it came with HTCondor 24, the pool has 23.9")
     for each in submitted.values():

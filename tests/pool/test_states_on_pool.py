@@ -94,7 +94,7 @@ class Directory:
             if ours[name]["state"] not in NODE_STATUS[status]
         ]
 
-    def last_word_is_htcondors(self) -> None:
+    def check_final_states(self) -> None:
         truth.until_gone(self.pool, self.path, LONG)
         expected = truth.at_the_end(self.pool, self.path)
         status = truth.status_of(self.pool, self.path)
@@ -155,7 +155,7 @@ def test_jobs_of_a_held_dagman_keep_running(pool: Pool) -> None:
     assert truth.quiet_moment(pool, dag.directory) == ["running"] * 2
     dag.open_all()
     found.until_dag("done")
-    found.last_word_is_htcondors()
+    found.check_final_states()
 
 
 def test_dag_restarts_after_a_schedd_shutdown(breakable_pool: Pool) -> None:
@@ -172,7 +172,7 @@ def test_dag_restarts_after_a_schedd_shutdown(breakable_pool: Pool) -> None:
     truth.quiet_moment(breakable_pool, dag.directory, LONG)
     dag.open_all()
     assert found.until_dag("done")["dagmans"] == 1, "one cluster, one life"
-    found.last_word_is_htcondors()
+    found.check_final_states()
 
 
 def test_second_submission_is_refused(pool: Pool) -> None:
@@ -231,7 +231,7 @@ def test_nodes_fail_without_a_job(pool: Pool) -> None:
     assert [states[name] for name in sorted(states)] == ["running", "failed", "failed"]
     open_gates(found, *(each for run in runs for each in run))
     found.until_dag("failed")
-    found.last_word_is_htcondors()
+    found.check_final_states()
 
 
 def test_aborted_dag_runs_its_final_node(pool: Pool) -> None:
@@ -284,7 +284,7 @@ def test_two_directories_share_one_log(pool: Pool) -> None:
     for dag in (first, second):
         found = Directory(pool, dag.directory)
         found.until_dag("done")
-        found.last_word_is_htcondors()
+        found.check_final_states()
 
 
 # --- the gate -------------------------------------------------------------------------------

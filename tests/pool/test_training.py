@@ -12,7 +12,7 @@ import truth
 from pools import Pool, until
 
 from metlmon import trainer
-from tests.pool.new_ensemble import Written
+from tests.pool.new_ensemble import NewEnsemble
 
 LONG = 5
 """Epochs of the run that is trained in several ways."""
@@ -28,15 +28,15 @@ def sites(pool: Pool) -> str:
 
 
 @pytest.fixture(scope="module")
-def chain(pool: Pool, sites: str) -> Written:
+def chain(pool: Pool, sites: str) -> NewEnsemble:
     """One run at more than one site, a job for each epoch."""
     argv = ["metlmon", "submit", "moving", "--yes", "--json", "--runs", "1"]
     argv += ["--epochs", str(LONG), "--sites", sites, "--policy", "permute"]
-    return Written(pool, pool.base / "moving", json.loads(pool.run(argv).stdout))
+    return NewEnsemble(pool, pool.base / "moving", json.loads(pool.run(argv).stdout))
 
 
 @pytest.fixture(scope="module")
-def at_once(pool: Pool, chain: Written) -> Path:
+def at_once(pool: Pool, chain: NewEnsemble) -> Path:
     """The same run in one job; its output directory."""
     directory = pool.directory("at-once")
     pool.place(directory / "train.py", TRAINER.read_bytes(), 0o755)
@@ -57,7 +57,7 @@ def at_once(pool: Pool, chain: Written) -> Path:
     return directory / "output"
 
 
-def test_five_one_epoch_jobs_train_the_model_of_one_job(chain: Written, at_once: Path) -> None:
+def test_five_one_epoch_jobs_train_the_model_of_one_job(chain: NewEnsemble, at_once: Path) -> None:
     (run,) = chain.end()["runs"]
     uuid = run["uuid"]
     assert epochs_logged(chain.directory, uuid) == set(range(LONG))

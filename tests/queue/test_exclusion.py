@@ -23,7 +23,7 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.records import Job
 from tests.support.gate_rows import UUID, GatedLogs, run
-from tests.support.gated_dagdir import GO, Gated
+from tests.support.gated_dagdir import GO, GatedDagdir
 from tests.support.queue_rows import Schedd, dag, dagman, job, picture, row
 
 EXCLUDE, INCLUDE = SITE_ACTS
@@ -213,7 +213,7 @@ def test_edited_file_is_read_as_a_list_of_sites(tmp_path: Path) -> None:
 
 def test_placement_and_exclusion_coexist(tmp_path: Path) -> None:
     """A run sent to one site with another one excluded: both files are in effect."""
-    gated = Gated(tmp_path, {}, UUID)
+    gated = GatedDagdir(tmp_path, {}, UUID)
     excluded = tmp_path / "placement" / "ensemble.excluded"
     excluded.parent.mkdir()
     excluded.write_text("metlmon_excluded = Expanse-GPU\n")

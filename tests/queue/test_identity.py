@@ -80,7 +80,7 @@ def test_links_to_logs_are_resolved(tmp_path: Path) -> None:
 # --- prepared directories -------------------------------------------------------------------
 
 
-class Prepared(NamedTuple):
+class PreparedDirectory(NamedTuple):
     """A directory whose files refer to the jobs of ``victim``, beside or below it."""
 
     path: Path
@@ -89,32 +89,32 @@ class Prepared(NamedTuple):
     dag: str = "ens.dag"
 
 
-def sub_dag(path: Path, victim: Path) -> Prepared:
+def sub_dag(path: Path, victim: Path) -> PreparedDirectory:
     """``SUBDAG EXTERNAL s ../victim/ens.dag``, whose log is followed."""
     (path / "top.dag").write_text(f"SUBDAG EXTERNAL s {victim}/ens.dag\n")
-    return Prepared(path, victim, str(victim / "metl.log"), "top.dag")
+    return PreparedDirectory(path, victim, str(victim / "metl.log"), "top.dag")
 
 
-def log_elsewhere(path: Path, victim: Path) -> Prepared:
+def log_elsewhere(path: Path, victim: Path) -> PreparedDirectory:
     """A copy of the DAG, with ``log = ../victim/metl.log``."""
     (path / "ens.dag").write_text("JOB n12 a.sub\n")
-    return Prepared(path, victim, os.path.join("..", victim.name, "metl.log"))
+    return PreparedDirectory(path, victim, os.path.join("..", victim.name, "metl.log"))
 
 
-def linked_log(path: Path, victim: Path) -> Prepared:
+def linked_log(path: Path, victim: Path) -> PreparedDirectory:
     (path / "ens.dag").write_text("JOB n12 a.sub\n")
     (path / "metl.log").symlink_to(victim / "metl.log")
-    return Prepared(path, victim, "metl.log")
+    return PreparedDirectory(path, victim, "metl.log")
 
 
-def linked_nodes_log(path: Path, victim: Path) -> Prepared:
+def linked_nodes_log(path: Path, victim: Path) -> PreparedDirectory:
     (path / "ens.dag.nodes.log").symlink_to(victim / "ens.dag.nodes.log")
-    return Prepared(path, victim, "ens.dag.nodes.log")
+    return PreparedDirectory(path, victim, "ens.dag.nodes.log")
 
 
-def linked_directory(path: Path, victim: Path) -> Prepared:
+def linked_directory(path: Path, victim: Path) -> PreparedDirectory:
     (path / "sub").symlink_to(victim)
-    return Prepared(path, victim, "sub/metl.log", "sub/ens.dag")
+    return PreparedDirectory(path, victim, "sub/metl.log", "sub/ens.dag")
 
 
 @pytest.mark.parametrize("has_nodes_log", [True, False])
@@ -126,7 +126,7 @@ def linked_directory(path: Path, victim: Path) -> Prepared:
 )
 def test_files_cannot_claim_jobs_of_another_directory(
     tmp_path: Path,
-    prepare: Callable[[Path, Path], Prepared],
+    prepare: Callable[[Path, Path], PreparedDirectory],
     beside: str,
     by_dag: bool,
     has_nodes_log: bool,

@@ -308,7 +308,7 @@ def test_many_ids_are_split_into_constraints() -> None:
     assert list(any_of("ClusterId", [])) == []
 
 
-class Restarted(Schedd):
+class RestartedSchedd(Schedd):
     """A schedd that has lost our session, or has another address now."""
 
     def query(self, constraint: str, projection: list[str]) -> list[dict[str, object]]:
@@ -325,7 +325,7 @@ class Collector:
 
 @pytest.fixture
 def restarted(pool: Pool) -> Pool:
-    pool._api.schedd = Restarted()
+    pool._api.schedd = RestartedSchedd()
     pool._api.Collector, pool._api.DaemonType = Collector, Collector
     pool._api.DaemonType.Schedd = "schedd"
     return pool
@@ -345,7 +345,7 @@ def test_restarted_schedd_is_found_at_its_new_address(restarted: Pool) -> None:
 def test_refusal_and_missing_schedd_are_distinguished(
     pool: Pool, alive: bool, kind: ErrorKind
 ) -> None:
-    class Refusing(Schedd):
+    class RefusingSchedd(Schedd):
         def act(self, action: object, jobs: list[str], reason: object) -> dict[str, int]:
             raise Api.HTCondorException("Error when performing action on the schedd.")
 
@@ -354,7 +354,7 @@ def test_refusal_and_missing_schedd_are_distinguished(
                 raise Api.HTCondorException("Failed to fetch ads from schedd")
             return []
 
-    pool._api.schedd = Refusing()
+    pool._api.schedd = RefusingSchedd()
     with pytest.raises(WorkerFailure) as caught:
         pool.act("hold", 1, 0)
     assert caught.value.kind is kind

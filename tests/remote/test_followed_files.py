@@ -33,7 +33,7 @@ RESCUE = f"# Rescue DAG file\n# Created 5/4/2026 12:00:00 UTC\n\nDONE {NODE}\n"
 RUN = "output/training_logs/aaaa1111-0000"
 
 
-class Both:
+class ReaderPair:
     """Two readers of one directory: one local, one over ssh."""
 
     def __init__(self, host: str, path: Path) -> None:
@@ -187,7 +187,7 @@ STEPS: dict[str, tuple[Callable[[Dagdir], object], ...]] = {
 def test_each_step_is_read_as_locally(
     access_point: str, dagdir: Dagdir, steps: tuple[Callable[[Dagdir], object], ...]
 ) -> None:
-    both = Both(access_point, dagdir.path)
+    both = ReaderPair(access_point, dagdir.path)
     before = both.compare()
     assert len(before["jobs"]) == 1
 
@@ -201,7 +201,7 @@ def test_whole_ensemble_is_read_as_locally(
     access_point: str, tmp_path: Path, name: str, runs: int, checkpoints: int
 ) -> None:
     copy = shutil.copytree(FIXTURES / name, tmp_path / name)
-    shown = Both(access_point, copy).compare()
+    shown = ReaderPair(access_point, copy).compare()
 
     assert len(shown["status"].runs) == len(shown["files"].trainings) == runs
     assert {len(each.checkpoints) for each in shown["files"].trainings.values()} == {checkpoints}

@@ -29,11 +29,11 @@ from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import THIN
 from tests.support.event_logs import USAGE, Log, of_one_job
-from tests.support.sample_reports import FIXTURES, NODE, painter, report_of_log
+from tests.support.sample_reports import FIXTURES, NODE, builder, report_of_log
 
 
 def usage_of(name: str, window: TimeWindow = ALL) -> ReportUsage:
-    return ReportUsage(painter(name).ledger(), window)
+    return ReportUsage(builder(name).ledger(), window)
 
 
 def at(text: str) -> datetime:
@@ -142,7 +142,7 @@ def numbers(groups: Iterable[GroupUsage]) -> dict[str, float]:
 
 
 def windows_of(name: str) -> list[TimeWindow]:
-    ledger = painter(name).ledger()
+    ledger = builder(name).ledger()
     assert ledger.first_time is not None
     assert ledger.as_of is not None
     middle = ledger.first_time + (ledger.as_of - ledger.first_time) / 2
@@ -194,7 +194,7 @@ def test_causes_count_executions_lost_after_a_checkpoint() -> None:
 
 
 def usage_of_log(log: Log, settings: Settings | None = None) -> ReportUsage:
-    return ReportUsage(of_one_job(log, settings=settings).painter().ledger())
+    return ReportUsage(of_one_job(log, settings=settings).builder().ledger())
 
 
 def test_resource_usage_with_upper_bounds() -> None:
@@ -225,7 +225,7 @@ def test_times_centuries_apart() -> None:
 def test_window_that_ends_at_midnight() -> None:
     log = Log().submit(77, NODE, at="2025-11-01 10:00:00").execute(77, at="2025-11-01 12:00:00")
     log.terminate(77, at="2025-11-03 12:00:00")
-    ledger = of_one_job(log).painter().ledger()
+    ledger = of_one_job(log).builder().ledger()
     usage = ReportUsage(ledger, TimeWindow(at("2025-11-01T18:00"), at("2025-11-03")))
     assert [(w.since, w.until) for w in usage.series.windows] == [
         (at("2025-11-01T18:00"), at("2025-11-02")),

@@ -18,12 +18,12 @@ from tests.support.dagdir_feed import dagdir_feed
 from tests.support.recordings import FIXTURES
 from tests.support.sample_snapshots import status, update
 from tests.support.sample_trainings import LOST, RUNS, learning
-from tests.support.screen_view import NARROW, WIDE, Seen, opened
+from tests.support.screen_view import NARROW, WIDE, RunningApp, opened
 
 DRAWN = "┤"
 
 
-async def open_curves(seen: Seen, *keys: str) -> None:
+async def open_curves(seen: RunningApp, *keys: str) -> None:
     """Open the curves, and wait until they are drawn."""
     await seen.press(*keys, "5")
     await seen.until(lambda: DRAWN in seen.text or "+" in seen.lines[3])
@@ -55,7 +55,7 @@ async def test_first_line_says_whether_runs_learn() -> None:
 
 
 async def test_zooming_in_hides_the_first_epochs() -> None:
-    def first_epochs(seen: Seen) -> list[int]:
+    def first_epochs(seen: RunningApp) -> list[int]:
         drawn = max(at for at, each in enumerate(seen.lines) if "│" in each or DRAWN in each)
         return [int(each) for each in seen.lines[drawn + 1].split()]
 
@@ -230,7 +230,7 @@ def test_labels_are_round_and_in_order(low: float, high: float, log: bool) -> No
 # --- Marked runs side by side on a screen -----------------------------------------------------
 
 
-async def compared(seen: Seen, *keys: str) -> None:
+async def compared(seen: RunningApp, *keys: str) -> None:
     await seen.press(*keys, "ampersand")
     await seen.until(lambda: DRAWN in seen.text)
 

@@ -29,7 +29,7 @@ from tests.support.sample_snapshots import (
     update,
 )
 from tests.support.screen_view import MIDDLE, NARROW, WIDE
-from tests.support.static_sessions import FIXTURES, Still, opened, session
+from tests.support.static_sessions import FIXTURES, StaticSession, opened, session
 
 
 def entry(text: str, severity: Severity = Severity.BLOCKED, **more: object) -> HealthEntry:
@@ -44,7 +44,7 @@ def header(health: Health | None, cells: int = 78, roomy: bool = False) -> list[
 
 
 @pytest.fixture
-def removed(tmp_path: Path) -> Still:
+def removed(tmp_path: Path) -> StaticSession:
     return session(removed_after_hold(tmp_path).path)
 
 
@@ -88,7 +88,7 @@ def test_notes_are_not_highlighted() -> None:
     assert header(None) == []
 
 
-async def test_stopped_entry_comes_first(removed: Still) -> None:
+async def test_stopped_entry_comes_first(removed: StaticSession) -> None:
     async with opened(removed, NARROW) as seen:
         first = "✗ STOPPED   10 of 10 runs · 30 epochs left · no job queued"
         assert seen.lines[0].strip() == first
@@ -106,7 +106,7 @@ async def test_stopped_entry_comes_first(removed: Still) -> None:
 # --- the list -----------------------------------------------------------------------------------
 
 
-async def test_removals_by_one_policy_share_a_heading(removed: Still) -> None:
+async def test_removals_by_one_policy_share_a_heading(removed: StaticSession) -> None:
     async with opened(removed, NARROW) as seen:
         await seen.press("2")
         heading = seen.lines.index(seen.line("⌫ held, then removed by the access point's policy"))

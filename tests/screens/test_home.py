@@ -28,7 +28,7 @@ from screens.app import AppOptions
 from screens.home import HomeScreen
 from tests.support.fake_home import ENSEMBLES, TROUBLE, FakeHome, summary
 from tests.support.recordings import FIXTURES
-from tests.support.screen_view import NARROW, Eager, Seen, opened
+from tests.support.screen_view import NARROW, EagerApp, RunningApp, opened
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ async def shown(
     size: tuple[int, int] = NARROW,
     pool: Any = None,
     remember: bool = True,
-) -> AsyncIterator[Seen]:
+) -> AsyncIterator[RunningApp]:
     sessions: list[Session] = []
 
     def open_dagdir(path: Path) -> FeedAndPool:
@@ -61,7 +61,7 @@ async def shown(
             session.stop()
 
 
-def names(seen: Seen) -> list[str]:
+def names(seen: RunningApp) -> list[str]:
     """The first words of the table's rows."""
     first = next(i for i, text in enumerate(seen.lines) if "ENSEMBLE" in text)
     rows = [text.lstrip("▌ ").split() for text in seen.lines[first + 1 :]]
@@ -119,7 +119,7 @@ def test_finished_line_has_its_failed_nodes_and_live_ones_are_first() -> None:
 async def test_cursor_stays_on_the_first_row_until_a_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Eager, "last_key_time", 0.0)
+    monkeypatch.setattr(EagerApp, "last_key_time", 0.0)
     home = FakeHome(ENSEMBLES[0])
     async with shown(home) as seen:
         home.give(*ENSEMBLES)

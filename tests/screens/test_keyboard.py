@@ -19,7 +19,7 @@ from screens.terminal import input_decoder
 from screens.terminal.input_decoder import PASTE_LIMIT, TAIL_SECONDS, TYPED_LIMIT, InputDecoder
 from tests.support.fake_pool import NOW, FakePool, QueuedFeed
 from tests.support.sample_snapshots import update
-from tests.support.screen_view import NARROW, Eager, Seen, opened
+from tests.support.screen_view import NARROW, EagerApp, RunningApp, opened
 
 SEQUENCES = (
     *(b"\x1b", b"\x1b[", b"\x1bO", b"\x1b[A", b"\x1b[I", b"\x1b[O", b"\x00", b"\xff", b"\xc3"),
@@ -134,7 +134,7 @@ def test_paste_in_pieces_is_one_paste() -> None:
 # --- pastes without brackets, and a cat on the keyboard ---------------------------------------
 
 
-class Patient(Eager):
+class PatientApp(EagerApp):
     """Questions wait before they accept an answer, as for users."""
 
     CONFIRM_SECONDS = CONFIRM_SECONDS
@@ -144,11 +144,11 @@ class Patient(Eager):
 
 
 @asynccontextmanager
-async def watched() -> AsyncIterator[tuple[Seen, FakePool]]:
+async def watched() -> AsyncIterator[tuple[RunningApp, FakePool]]:
     pool = FakePool()
     feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
     options = AppOptions(pool_actions=pool, submission_pool=FakePool())  # type: ignore[arg-type]
-    async with opened(feed, NARROW, options, Patient) as seen:
+    async with opened(feed, NARROW, options, PatientApp) as seen:
         yield seen, pool
 
 

@@ -18,7 +18,7 @@ from screens.base.fault_tolerant_app import EXIT_TIMEOUT_SECONDS
 from screens.widgets.table import Table
 from tests.support.recordings import FIXTURES
 from tests.support.sample_snapshots import FakeFeed, update
-from tests.support.screen_view import Eager
+from tests.support.screen_view import EagerApp
 from tests.support.terminal import PATIENCE, PseudoTerminal, terminal_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,7 +135,7 @@ async def test_delayed_timer_still_applies_the_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A timer of 8 ms that applies a new size skipped its only call, and later sizes waited."""
-    app = Eager(FakeFeed(update()))
+    app = EagerApp(FakeFeed(update()))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.resize_terminal(70, 20)
         clock = count(time.monotonic(), 0.02)

@@ -13,7 +13,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
 from tests.support.recordings import FIXTURES
 from tests.support.sample_snapshots import FakeFeed
-from tests.support.screen_view import Seen, opened
+from tests.support.screen_view import RunningApp, opened
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def writer(directory: Path) -> Iterator[Callable[[str], None]]:
         yield write
 
 
-async def follow(seen: Seen, dagdir: Path, write: Callable[[str], None]) -> None:
+async def follow(seen: RunningApp, dagdir: Path, write: Callable[[str], None]) -> None:
     """What comes to the screen while it is written."""
 
     def row(run: str, dag: str = "") -> str:

@@ -22,7 +22,7 @@ from screens.widgets.footer import KeyFooter
 from screens.widgets.table import Table
 from tests.support.fake_pool import FakePool, QueuedFeed
 from tests.support.sample_snapshots import FakeFeed, run, status, update
-from tests.support.screen_view import NARROW, Eager, Seen, opened, visit_all
+from tests.support.screen_view import NARROW, EagerApp, RunningApp, opened, visit_all
 
 HOSTILE = "\x1b]0;owned\x07 [red]m[/] \u202e API_KEY=abcdefgh1234567890abcdefgh"
 ERRORS = [
@@ -35,14 +35,14 @@ ERRORS = [
 ]
 
 
-class Unspeakable(Exception):
+class UnspeakableError(Exception):
     """An error whose text raises an error."""
 
     def __str__(self) -> str:
         raise ValueError
 
 
-class Tough(Eager):
+class ToughApp(EagerApp):
     """Under this pilot a handled error is not raised again."""
 
     def record_error(self, error: Exception) -> None:
@@ -51,8 +51,8 @@ class Tough(Eager):
 
 def tough(
     feed: FakeFeed | None = None, options: AppOptions | None = None
-) -> AbstractAsyncContextManager[Seen]:
-    return opened(feed or FakeFeed(update()), (120, 24), options, Tough)
+) -> AbstractAsyncContextManager[RunningApp]:
+    return opened(feed or FakeFeed(update()), (120, 24), options, ToughApp)
 
 
 def failing(error: BaseException) -> Callable[..., None]:
@@ -65,7 +65,7 @@ def failing(error: BaseException) -> Callable[..., None]:
 # --- the sentence -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [*ERRORS, Unspeakable()], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("error", [*ERRORS, UnspeakableError()], ids=lambda e: type(e).__name__)
 def test_message_is_one_line_without_control_characters(error: Exception) -> None:
     try:
         raise error

@@ -17,7 +17,7 @@ from screens.app import AppOptions
 from screens.job import OutputScreen, ToolScreen
 from tests.support.patience import PATIENCE
 from tests.support.screen_view import MIDDLE, NARROW
-from tests.support.static_sessions import FIXTURES, Seen, opened, session
+from tests.support.static_sessions import FIXTURES, RunningApp, opened, session
 
 LINES = [f"step {n:06d} loss {1 / (n + 1):.6f}" for n in range(20_000)]
 
@@ -30,7 +30,7 @@ def dagdir(tmp_path: Path) -> Path:
     return directory
 
 
-async def open_output(seen: Seen, dagdir: Path) -> Path:
+async def open_output(seen: RunningApp, dagdir: Path) -> Path:
     """Open the output of a job that has a file; returns its path."""
     (path,) = dagdir.glob("7bcfae26*_5_478.out")
     path.write_text("\n".join(LINES) + "\n")

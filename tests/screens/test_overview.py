@@ -14,7 +14,7 @@ from metlmon.text import spans
 from screens.app import AppOptions
 from screens.widgets.table import Table
 from tests.support.sample_snapshots import RUNS, WHOLE, FakeFeed, run, status, update
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, EagerApp
 from tests.support.static_sessions import FIXTURES, opened, session
 
 
@@ -155,7 +155,7 @@ async def test_details_of_the_selected_run_are_below_the_rows() -> None:
 async def test_cursor_starts_on_the_run_in_trouble(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Eager, "last_key_time", 0.0)
+    monkeypatch.setattr(EagerApp, "last_key_time", 0.0)
     async with opened(session(FIXTURES / "demo"), size) as seen:
         await seen.until(lambda: "run4" in seen.under_cursor and "Tried to allocate" in seen.text)
         await seen.press("up")

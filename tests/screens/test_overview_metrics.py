@@ -13,10 +13,10 @@ from screens.app import AppOptions
 from tests.support.dagdir_feed import dagdir_feed, sweep
 from tests.support.recordings import FIXTURES
 from tests.support.sample_trainings import LOST, RUNS, learning
-from tests.support.screen_view import NARROW, WIDE, Seen, opened
+from tests.support.screen_view import NARROW, WIDE, RunningApp, opened
 
 
-def titles(seen: Seen, title: str = "PROGRESS") -> list[str]:
+def titles(seen: RunningApp, title: str = "PROGRESS") -> list[str]:
     return seen.line(title).split()
 
 

@@ -28,7 +28,7 @@ from tests.support.gate_rows import queued
 from tests.support.queue_rows import Schedd, dagman
 from tests.support.run_histories import A40, basis
 from tests.support.sample_snapshots import FakeFeed, update
-from tests.support.screen_view import NARROW, WIDE, Eager, Seen, opened
+from tests.support.screen_view import NARROW, WIDE, EagerApp, RunningApp, opened
 from tests.support.static_sessions import session
 
 STATS = basis(ANNEX_RUNS)
@@ -57,7 +57,7 @@ class AnnexPool(FakePool):
         self.gpu_queries += 1
 
 
-class AtNoon(Eager):
+class NoonApp(EagerApp):
     """The time of the query of annexes."""
 
     copied = ""
@@ -82,11 +82,11 @@ class LedgerFeed(FakeFeed):
 @asynccontextmanager
 async def annexes(
     answer: AnnexAnswer, size: tuple[int, int] = NARROW
-) -> AsyncIterator[tuple[Seen, AnnexPool]]:
+) -> AsyncIterator[tuple[RunningApp, AnnexPool]]:
     """The screen with this answer."""
     pool = AnnexPool(answer)
     options = AppOptions(pool_actions=pool)  # type: ignore[arg-type]
-    async with opened(LedgerFeed(), size, options, AtNoon) as seen:
+    async with opened(LedgerFeed(), size, options, NoonApp) as seen:
         await seen.press("3", "3")
         yield seen, pool
 
@@ -132,7 +132,7 @@ async def test_no_command_is_copied_without_a_schedd() -> None:
 
 
 @asynccontextmanager
-async def advice_of(dagdir: Dagdir, size: tuple[int, int] = NARROW) -> AsyncIterator[Seen]:
+async def advice_of(dagdir: Dagdir, size: tuple[int, int] = NARROW) -> AsyncIterator[RunningApp]:
     """The Advice screen of a dagdir, with a schedd in memory in which run 2 waits."""
     feed = session(dagdir.path)
     place: dict[str, Any] = {"site": "any", "by_site_list": True, "directory": dagdir.path}
@@ -230,7 +230,7 @@ async def test_free_gpus_count_while_the_ensemble_is_live(live: bool) -> None:
     answer = AnnexAnswer(free_gpus=(FreeGpus("anvil", A40, 8, NOW),))
     pool, feed = AnnexPool(answer), LedgerFeed()
     options = AppOptions(pool_actions=cast(PoolClient, pool))
-    async with opened(feed, WIDE, options, AtNoon) as seen:
+    async with opened(feed, WIDE, options, NoonApp) as seen:
         shown = feed.latest
         feed.publish(replace(shown, status=replace(shown.status, live=live)))
         await seen.press("7", "7")

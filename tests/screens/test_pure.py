@@ -281,7 +281,7 @@ def test_prompt_for_a_site_offers_sites_with_executions() -> None:
     log = Log().submit(1, "A")
     log = log.execute(1, site="anvil").evict(1).execute(1, site="delta").evict(1)
     log = log.execute(1, site="anvil").terminate(1)
-    executed = executed_sites(stats_input(of_one_job(log).painter()))
+    executed = executed_sites(stats_input(of_one_job(log).builder()))
     sites = known_sites((), status(()), executed, (), with_default=False)
     assert sites.keys() == {"anvil", "delta"}
     assert sites["anvil"].startswith("2 executions")

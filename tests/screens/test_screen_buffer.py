@@ -47,7 +47,7 @@ def segments(line: Sequence[Piece]) -> list[Segment]:
     return list(strip.adjust_cell_length(WIDTH, GROUND))
 
 
-class Emulated:
+class EmulatedTerminal:
     """A terminal that fills erased cells with the pen's background, or one that does not."""
 
     def __init__(self, erases: bool) -> None:
@@ -98,7 +98,7 @@ def alike(character: str, style: Style, shown: pyte.screens.Char) -> bool:
 @given(shown=st.lists(pictures, min_size=1, max_size=4))
 @settings(max_examples=25, deadline=None)
 def test_terminal_shows_the_picture(erases: bool, shown: list[Picture]) -> None:
-    terminal = Emulated(erases)
+    terminal = EmulatedTerminal(erases)
     for picture in shown:
         terminal.show(picture)
         assert not terminal.differing(picture)
@@ -112,7 +112,7 @@ def test_terminal_shows_the_picture(erases: bool, shown: list[Picture]) -> None:
 )
 @settings(max_examples=25, deadline=None)
 def test_scrolled_text_is_shown(erases: bool, picture: Picture, tops: list[int], head: int) -> None:
-    terminal = Emulated(erases)
+    terminal = EmulatedTerminal(erases)
     for top in tops:
         part = [*picture[:head], *picture[top + head : top + HEIGHT]]
         terminal.show(part)
@@ -122,7 +122,7 @@ def test_scrolled_text_is_shown(erases: bool, picture: Picture, tops: list[int],
 @given(shown=st.lists(pictures, min_size=2, max_size=3))
 @settings(max_examples=20, deadline=None)
 def test_forgotten_lines_are_rewritten(shown: list[Picture]) -> None:
-    terminal = Emulated(erases=True)
+    terminal = EmulatedTerminal(erases=True)
     for picture in shown:
         terminal.screen.reset()
         terminal.stream.feed("someone else's words \x1b[7;3H\x1b[41mhere")
@@ -132,14 +132,14 @@ def test_forgotten_lines_are_rewritten(shown: list[Picture]) -> None:
 
 
 def test_unchanged_picture_writes_nothing() -> None:
-    terminal = Emulated(erases=True)
+    terminal = EmulatedTerminal(erases=True)
     picture = [[("run7", 1), (" ", 0), ("▶ x", 3)]] * HEIGHT
     terminal.show(picture)
     assert terminal.show(picture) == 0
 
 
 def test_changed_digit_writes_position_and_digit() -> None:
-    terminal = Emulated(erases=True)
+    terminal = EmulatedTerminal(erases=True)
     picture = [[("3:41:10", 0)]] * HEIGHT
     terminal.show(picture)
     ticked = [*picture[:3], [("3:41:11", 0)], [("3:41:11", 0)], *picture[5:]]
@@ -147,7 +147,7 @@ def test_changed_digit_writes_position_and_digit() -> None:
 
 
 def test_moved_lines_are_scrolled_by_the_terminal() -> None:
-    terminal = Emulated(erases=True)
+    terminal = EmulatedTerminal(erases=True)
     picture = [[(f"{n * 7919 % 9973:05}" * 4, 0)] for n in range(2 * HEIGHT)]
     terminal.show(picture[:HEIGHT])
     assert terminal.show(picture[1 : HEIGHT + 1]) < 80

@@ -19,7 +19,7 @@ from screens.sites import KINDS, ExecutionsScreen, SitesScreen, headline
 from screens.widgets.table import Table
 from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import Log, of_one_job, read_ensemble
-from tests.support.four_sites import painter, placed_feed
+from tests.support.four_sites import builder, placed_feed
 from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, opened
@@ -54,7 +54,7 @@ def test_site_with_most_badput_and_no_epoch_comes_first() -> None:
         log.execute(80 + at, gpus=1, site="delta", at=f"05-{4 + at:02d} 19:00:00")
         log.terminate(80 + at, at=f"05-{4 + at:02d} 21:00:00")
     nodes = "".join(f"JOB run0-train_epoch{at} t.sub\n" for at in range(3))
-    found = usage_in_window(read_ensemble(nodes, log).painter().ledger())
+    found = usage_in_window(read_ensemble(nodes, log).builder().ledger())
     result = headline(found, 110)
     assert spans.text(result) == (
         "pit: 54.0 GPU-hours of badput (90 %), no epoch completed; "
@@ -160,7 +160,7 @@ async def test_filter_shows_only_lost_executions() -> None:
 
 
 async def test_screen_without_executions() -> None:
-    empty = of_one_job(Log()).painter("10:00:00")
+    empty = of_one_job(Log()).builder("10:00:00")
     async with opened(placed_feed(empty)) as seen:
         await seen.press("3")
         assert "nothing has run yet" in seen.lines[0]
@@ -174,7 +174,7 @@ async def test_screen_without_executions() -> None:
 
 @pytest.fixture(name="found", scope="module")
 def _found() -> Usage:
-    return usage_in_window(painter().ledger())
+    return usage_in_window(builder().ledger())
 
 
 @given(
@@ -211,7 +211,7 @@ def test_details_fit_their_width(found: Usage, cells: int) -> None:
 
 @pytest.mark.parametrize("source", ["four sites", "usage", "first-round", "lineage"])
 def test_failures_row_opens_the_failed_executions(source: str) -> None:
-    ledger = painter() if source == "four sites" else read_dagdir(FIXTURES / source)
+    ledger = builder() if source == "four sites" else read_dagdir(FIXTURES / source)
     found = site_usage(StatsInput(ledger.status(), ledger.ledger()))
     shown = []
     for row in found.resources:

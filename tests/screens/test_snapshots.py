@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from metlmon.pool.types import ResultCode
 from screens.app import AppOptions
-from tests.support.acting_app import Punctual
+from tests.support.acting_app import PunctualApp
 from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import read_ensemble
 from tests.support.fake_pool import FakePool, QueuedFeed
@@ -20,7 +20,7 @@ from tests.support.four_sites import placed_feed
 from tests.support.node_graphs import fan, fan_log
 from tests.support.sample_snapshots import RUNS, FakeFeed, update
 from tests.support.sample_trainings import learning
-from tests.support.screen_view import NARROW, WIDE, Eager, pressed
+from tests.support.screen_view import NARROW, WIDE, EagerApp, pressed
 from tests.support.static_sessions import FIXTURES, app, session
 
 MIDDLE = 120, 30
@@ -28,11 +28,11 @@ DAGDIR = Path("/nowhere/global_pretraining")
 Way = Callable[[Pilot[int]], Awaitable[None]]
 
 
-def overview(**options: bool) -> Eager:
-    return Eager(FakeFeed(update(), DAGDIR), AppOptions(**options))  # type: ignore[arg-type]
+def overview(**options: bool) -> EagerApp:
+    return EagerApp(FakeFeed(update(), DAGDIR), AppOptions(**options))  # type: ignore[arg-type]
 
 
-def acting() -> Punctual:
+def acting() -> PunctualApp:
     """A pool that refuses one of the marked jobs, and has already done another."""
     pool = FakePool()
     run2, run3 = (row.latest.cluster for row in RUNS[2:4] if row.latest is not None)
@@ -40,15 +40,15 @@ def acting() -> Punctual:
         f"{run2}.0": (ResultCode.DENIED, "the job belongs to colleague, you are someone"),
         f"{run3}.0": (ResultCode.ALREADY, ""),
     }
-    return Punctual(QueuedFeed(update(), DAGDIR), AppOptions(pool_actions=pool))  # type: ignore[arg-type]
+    return PunctualApp(QueuedFeed(update(), DAGDIR), AppOptions(pool_actions=pool))  # type: ignore[arg-type]
 
 
-def nodes() -> Eager:
-    return Eager(BuilderFeed(read_ensemble({"run.dag": fan()}, fan_log()).painter()))
+def nodes() -> EagerApp:
+    return EagerApp(BuilderFeed(read_ensemble({"run.dag": fan()}, fan_log()).builder()))
 
 
 MARKED = ("down", "space", "space", "space", "space")
-PICTURES: dict[str, tuple[Callable[[], Eager], tuple[int, int], Way]] = {
+PICTURES: dict[str, tuple[Callable[[], EagerApp], tuple[int, int], Way]] = {
     "overview": (overview, NARROW, pressed()),
     "overview-wide": (overview, WIDE, pressed()),
     "overview-ascii": (lambda: overview(ascii=True, no_color=True), MIDDLE, pressed()),
@@ -56,8 +56,8 @@ PICTURES: dict[str, tuple[Callable[[], Eager], tuple[int, int], Way]] = {
     "job": (overview, NARROW, pressed("down", "enter", "enter")),
     "question-answered": (acting, NARROW, pressed(*MARKED, "a", "X", "y")),
     "nodes": (nodes, NARROW, pressed("6", "down")),
-    "sites": (lambda: Eager(placed_feed()), NARROW, pressed("3")),
-    "curves": (lambda: Eager(learning()), WIDE, pressed("5", "v", "down", drawn="┤")),
+    "sites": (lambda: EagerApp(placed_feed()), NARROW, pressed("3")),
+    "curves": (lambda: EagerApp(learning()), WIDE, pressed("5", "v", "down", drawn="┤")),
     "timeline": (lambda: app(session(FIXTURES / "trainer")), WIDE, pressed("4", "z")),
 }
 

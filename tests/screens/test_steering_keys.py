@@ -18,7 +18,7 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.records import Run
 from screens.pool_actions import DAG_DEFAULT, ConfirmScreen, MenuScreen, ResultsScreen
-from tests.support.acting_app import Acted, opened_to_act
+from tests.support.acting_app import ActingView, opened_to_act
 from tests.support.fake_pool import WORD, FakePool, QueuedFeed
 from tests.support.queue_rows import dagman
 from tests.support.sample_snapshots import RUNS, status, update
@@ -31,7 +31,7 @@ RUN3, RUN8 = RUNS[3], RUNS[8]
 @asynccontextmanager
 async def steer(
     gates: dict[str, GateStatus | None] | None = None, pool: FakePool | None = None
-) -> AsyncIterator[Acted]:
+) -> AsyncIterator[ActingView]:
     """The application on runs that all have a gate, unless given otherwise."""
     rows = tuple(replace(row, gate=(gates or {}).get(row.run, GATE)) for row in RUNS)
     feed = QueuedFeed(update(status(rows)), Path("/nowhere/global_pretraining"))
@@ -43,7 +43,7 @@ def file(row: Run, what: str) -> str:
     return f"gate/global_pretraining/{row.uuid}.{what}"
 
 
-def asked(seen: Acted) -> list[tuple[PoolAction, list[str], str | None]]:
+def asked(seen: ActingView) -> list[tuple[PoolAction, list[str], str | None]]:
     orders = seen.pool.orders
     return [(order.act, [each.run for each in order.runs], order.site) for order in orders]
 

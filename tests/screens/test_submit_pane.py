@@ -40,7 +40,7 @@ from screens.widgets.line_widget import SidePane
 from tests.stats.test_request_advice import dagdir
 from tests.support.dagdir_feed import dagdir_feed
 from tests.support.fake_pool import FakePool
-from tests.support.screen_view import NARROW, WIDE, Seen, opened
+from tests.support.screen_view import NARROW, WIDE, RunningApp, opened
 
 TALL = (80, 40)
 """Columns and lines in which all fields of a form are in view."""
@@ -104,7 +104,7 @@ async def pane(
     size: tuple[int, int] = NARROW,
     pool: FakePool | None = None,
     **options: object,
-) -> AsyncIterator[Seen]:
+) -> AsyncIterator[RunningApp]:
     """The application as ``metlmon submit`` opens it."""
     pool = pool or FakePool()
     opts = AppOptions(submission_pool=pool, start="submit", initial_request=draft, **options)  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ async def pane(
         pool.gate.set()
 
 
-async def typed(seen: Seen, text: str) -> None:
+async def typed(seen: RunningApp, text: str) -> None:
     """Type into the field under the cursor."""
     for character in text:
         seen.app.post_message(Key(_character_to_key(character), character))
@@ -125,14 +125,14 @@ async def typed(seen: Seen, text: str) -> None:
     await seen.settle()
 
 
-async def into(seen: Seen, field: str, text: str) -> None:
+async def into(seen: RunningApp, field: str, text: str) -> None:
     """Replace the text of a field."""
     seen.app.screen.query_one(FormView).select(field)
     await seen.press("ctrl+u")
     await typed(seen, text)
 
 
-def row(seen: Seen, label: str) -> str:
+def row(seen: RunningApp, label: str) -> str:
     """The line of the form with this label."""
     found = [line for line in seen.lines if line[1:].strip().startswith(f"{label} ")]
     assert found, f"{label!r} is not in the form:\n{seen.text}"
@@ -516,7 +516,7 @@ WORDS = {
 }
 
 
-async def shaped(seen: Seen, shape: str) -> None:
+async def shaped(seen: RunningApp, shape: str) -> None:
     """Choose this shape from the list."""
     seen.app.screen.query_one(FormView).select("shape")
     await seen.press("enter", "home")

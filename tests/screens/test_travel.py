@@ -24,14 +24,14 @@ from tests.support import recordings
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.records import read_dagdir
-from tests.support.screen_view import NARROW, WIDE, Seen
-from tests.support.static_sessions import FIXTURES, Still, opened, session
+from tests.support.screen_view import NARROW, WIDE, RunningApp
+from tests.support.static_sessions import FIXTURES, StaticSession, opened, session
 
 TRAINER = FIXTURES / "trainer"
 MIDDLE = datetime(2026, 11, 21, 14, 21, 50)
 
 
-async def travelled(seen: Seen, moment: datetime) -> None:
+async def travelled(seen: RunningApp, moment: datetime) -> None:
     travel = seen.app.time_travel
     travel.load(moment)
     await seen.until(lambda: travel.past_view is not None and travel.past_view.moment == moment)
@@ -145,7 +145,7 @@ async def test_present_goes_on_meanwhile(tmp_path: Path) -> None:
     log = Log().submit(77, NODE, at="10:00:00").execute(77, at="10:05:00")
     dagdir.write("metl.log", log.data)
 
-    class EnsembleReading(Still):
+    class EnsembleReading(StaticSession):
         def start(self, notify: Callable[[Snapshot], None]) -> None:
             self.notify = notify
 
@@ -168,7 +168,7 @@ async def test_present_goes_on_meanwhile(tmp_path: Path) -> None:
         assert "held" in seen.line(" run0 ")
 
 
-class Slow(Still):
+class SlowSession(StaticSession):
     """A session whose past snapshots open when the test lets them."""
 
     def __init__(self, reader: DagdirReader) -> None:
@@ -187,7 +187,7 @@ class Slow(Still):
 
 
 async def test_latest_requested_time_counts() -> None:
-    feed = Slow(recordings.opened(TRAINER))
+    feed = SlowSession(recordings.opened(TRAINER))
     feed.take()
     async with opened(feed, NARROW) as seen:
         travel = seen.app.time_travel
@@ -209,7 +209,7 @@ async def test_latest_requested_time_counts() -> None:
 
 
 async def test_unreadable_past_has_a_reason() -> None:
-    class Gone(Still):
+    class Gone(StaticSession):
         def historical(self, moment: datetime) -> Feed:
             raise InputError("/x: there is no DAG file here any more")
 

@@ -42,7 +42,7 @@ def table(of: Report, key: str) -> ReportTable:
 
 
 def reported(log: Log, window: TimeWindow = ALL) -> Report:
-    found = read_ensemble(DAG, log).painter()
+    found = read_ensemble(DAG, log).builder()
     return build_report(found.status(), found.ledger(), window)
 
 
@@ -84,7 +84,7 @@ def test_cost_of_an_epoch_agrees_with_the_sites() -> None:
     a job of no DAG."""
     log = two_epochs().submit(90, at="09:00:00").execute(90, gpus=4, at="10:00:00")
     log.terminate(90, at="15:00:00")
-    found = read_ensemble(DAG, log).painter().ledger()
+    found = read_ensemble(DAG, log).builder().ledger()
     total = usage_in_window(found).total
     assert total.totals.hours_per_epoch == 3 * 2
     assert total.totals.hours.total == 3 * 2 + 5 * 2 + 5 * 4
@@ -100,7 +100,7 @@ def test_time_of_an_epoch_agrees_in_report_and_sites() -> None:
     log = Log().submit(77, NODE, at="09:00:00").execute(77, gpus=2, at="10:00:00")
     log.evict(77, at="16:00:00").execute(77, gpus=2, at="16:10:00").terminate(77, at="16:20:00")
     made = reported(log)
-    place = usage_in_window(read_ensemble(DAG, log).painter().ledger()).total
+    place = usage_in_window(read_ensemble(DAG, log).builder().ledger()).total
     assert place.epoch_seconds.median == 600
     assert facts(made)["epoch_seconds_median"] == 600
     rows = table(made, "times").rows
@@ -117,7 +117,7 @@ def test_epochs_without_a_known_end_are_in_no_window(rescue: str) -> None:
     """The log begins with the third epoch: the two before it were done at an unknown time."""
     log = Log().submit(79, THIRD, at="09:00:00").execute(79, gpus=2, at="10:00:00")
     log.terminate(79, at="12:00:00")
-    found = read_ensemble(CHAIN, log, rescue=rescue).painter()
+    found = read_ensemble(CHAIN, log, rescue=rescue).builder()
     ledger = found.ledger()
     ended = datetime(2026, 5, 4, 12)
     assert [e.completed for e in ledger.epochs] == [None, None, ended]
@@ -145,7 +145,7 @@ def test_epochs_without_a_known_end_are_in_no_window(rescue: str) -> None:
 def test_gpu_hours_of_a_late_log_are_a_lower_bound() -> None:
     log = Log().submit(79, THIRD, at="09:00:00").execute(79, gpus=2, at="10:00:00")
     log.terminate(79, at="12:00:00")
-    found = read_ensemble(CHAIN, log, rescue=RESCUED).painter()
+    found = read_ensemble(CHAIN, log, rescue=RESCUED).builder()
     status = found.status()
     assert status.nodes_unlogged == found.ledger().nodes_unlogged == 2
     assert usage_in_window(found.ledger()).nodes_unlogged == 2
@@ -162,12 +162,12 @@ def test_gpu_hours_of_a_late_log_are_a_lower_bound() -> None:
 
 def test_gpu_hours_note_submissions_missing_from_the_log() -> None:
     out = Out().start("08:59:00").submitted(NODE, 77, "09:00:05")
-    assert read_ensemble(DAG, out=out).painter(live=True).status().nodes_unlogged == 1
+    assert read_ensemble(DAG, out=out).builder(live=True).status().nodes_unlogged == 1
     log = Log().submit(77, NODE, at="09:00:00")
-    queued = read_ensemble(DAG, log, out=out).painter(live=True).status()
+    queued = read_ensemble(DAG, log, out=out).builder(live=True).status()
     assert queued.nodes_unlogged == 0, "what is in the queue has spent nothing"
     log.execute(77, at="10:00:00").terminate(77, at="12:00:00")
-    assert read_ensemble(DAG, log, out=out).painter(live=True).status().nodes_unlogged == 0
+    assert read_ensemble(DAG, log, out=out).builder(live=True).status().nodes_unlogged == 0
 
 
 def test_gpu_hours_exclude_jobs_known_from_dagmans_log_only(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_status_file_gives_no_end_of_an_epoch() -> None:
             b'[\n  Type = "NodeStatus";\n  Node = "%b";\n  NodeStatus = 5; /* "STATUS_DONE" */\n'
             b'  StatusDetails = "";\n  RetryCount = 0;\n]\n' % node.encode()
         )
-    epochs = read_ensemble(DAG, status=status).painter().ledger().epochs
+    epochs = read_ensemble(DAG, status=status).builder().ledger().epochs
     assert [(e.state, e.completed) for e in epochs] == [(State.COMPLETED, None)] * 2
 
 
@@ -245,7 +245,7 @@ def test_bytes_of_a_job_without_a_start_are_at_no_site() -> None:
     log = Log().submit(77, NODE, at="09:00:00").suspend(77, at="10:00:00")
     log.resume(77, at="10:30:00")
     log.terminate(77, at="12:00:01", total=(877, 13209))
-    ledger = read_ensemble(DAG, log).painter().ledger()
+    ledger = read_ensemble(DAG, log).builder().ledger()
     assert ledger.executions == ()
     of = usage_in_window(ledger)
     assert (of.total.input.sent, of.total.input.received) == (877, 13209)
@@ -262,7 +262,7 @@ def test_periods_include_epochs_done_by_dagman_only() -> None:
     out.say(f"Node {NODE} job proc (77.0.0) completed successfully.", "12:00:00")
     out.submitted(NEXT, 78, "12:00:05")
     out.say(f"Node {NEXT} job proc (78.0.0) completed successfully.", "05-05 12:00:00")
-    books = ReportUsage(read_ensemble(DAG, log, out=out).painter().ledger())
+    books = ReportUsage(read_ensemble(DAG, log, out=out).builder().ledger())
     assert {f"{window.since:%d}": group.longest.epochs for window, group in books.periods} == {
         "04": 1,
         "05": 1,
@@ -289,9 +289,9 @@ def test_nodes_that_never_run_lack_no_hours_of_their_run() -> None:
     """As for the whole ensemble: DONE in the DAG file, as in one that continues another."""
     log = Log().submit(77, "run0-train_epoch1").execute(77, gpus=1).terminate(77)
     dag = "JOB run0-train_epoch0 a.sub DONE\nJOB run0-train_epoch1 a.sub\n"
-    painter = read_ensemble(dag, log).painter()
-    (run,) = painter.status().runs
-    view = painter.run_view(run.key)
+    builder = read_ensemble(dag, log).builder()
+    (run,) = builder.status().runs
+    view = builder.run_view(run.key)
     assert view is not None
     assert (view.row.epochs_done, view.row.nodes_unlogged) == (2, 0)
-    assert painter.status().nodes_unlogged == 0
+    assert builder.status().nodes_unlogged == 0

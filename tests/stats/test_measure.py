@@ -37,7 +37,7 @@ def log_of(*cpus: int | None, gpus: int = 0) -> Log:
 
 
 def report_of(log: Log) -> SnapshotBuilder:
-    return of_one_job(log).painter()
+    return of_one_job(log).builder()
 
 
 def test_unit_of_hours() -> None:
@@ -92,7 +92,7 @@ def test_window_has_its_part_of_an_execution() -> None:
 def test_in_flight_hours_by_cpus() -> None:
     log = log_of(4, 8)
     log.events.pop()
-    hours = of_one_job(log).painter(as_of="03:30:00").status().hours
+    hours = of_one_job(log).builder(as_of="03:30:00").status().hours
     assert (hours.measure, hours.badput, hours.running) == (HourUnit.CPU, 4, 4)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import DagRow, Job, Ledger
 from metlmon.stats.estimates import Downtime, counted_epochs, epoch_durations
-from tests.generated.ensembles import Lived
+from tests.generated.ensembles import Ensemble
 from tests.generated.varied import REMOVED, varied
 from tests.generated.write import local, write
 from tests.support.run_histories import DAG, NOON, recorded
@@ -127,7 +127,7 @@ def test_pause_of_a_removed_dag_is_open() -> None:
 
 
 @pytest.fixture(name="removed", scope="module")
-def _removed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lived, Path]:
+def _removed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ensemble, Path]:
     lived = varied(REMOVED, 3)
     directory = tmp_path_factory.mktemp("removed")
     write(lived, directory)
@@ -135,7 +135,7 @@ def _removed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lived, Path]:
 
 
 @pytest.mark.parametrize("files", [True, False])
-def test_pauses_of_a_generated_dag(removed: tuple[Lived, Path], files: bool) -> None:
+def test_pauses_of_a_generated_dag(removed: tuple[Ensemble, Path], files: bool) -> None:
     """By the generator's own lives, with or without DAGMan's files: from the job cut by the end of
     a life to the run's first job in the next."""
     lived, directory = removed
@@ -154,7 +154,7 @@ def test_pauses_of_a_generated_dag(removed: tuple[Lived, Path], files: bool) -> 
         assert found.seconds_between(run.key, first, last) == pytest.approx(truth, abs=60), run.run
 
 
-def test_cycles_and_pauses_add_up_to_the_life_of_a_run(removed: tuple[Lived, Path]) -> None:
+def test_cycles_and_pauses_add_up_to_the_life_of_a_run(removed: tuple[Ensemble, Path]) -> None:
     made = recorded(removed[1])
     found = Downtime(made.ledger, made.status.dags)
     for run, epochs in counted_epochs(made.ledger).items():

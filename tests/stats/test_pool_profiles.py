@@ -253,7 +253,7 @@ def test_numbers_of_gpus_are_separate_pools() -> None:
         log.submit(number, f"run0-train_epoch{number - 1}", at=f"{8 * number:02}:00:00")
         log.execute(number, site="delta", at=f"{8 * number:02}:30:00", gpus=gpus)
         log.terminate(number, at=f"{8 * number + 4 // gpus:02}:30:00")
-    ledger = read_ensemble(DAG, log).painter().ledger()
+    ledger = read_ensemble(DAG, log).builder().ledger()
     assert ledger.as_of is not None
     profiles = learn_profiles(observations_of(ledger), ledger.as_of)
     assert {pool.gpus_per_job: each.epochs for pool, each in profiles.items()} == {1: 1, 2: 1}
@@ -276,7 +276,7 @@ def test_executions_are_read_from_logs() -> None:
     log.evict(2, code=None, at="12:00:00")
     log.execute(2, site="anvil", annex="a1", at="13:00:00")
     log.remove(2, "via condor_rm (by user anna)", at="14:00:00")
-    ledger = read_ensemble(DAG, log).painter().ledger()
+    ledger = read_ensemble(DAG, log).builder().ledger()
     done, evicted, removed = observations_of(ledger)
     assert (done.pool.site, done.wait, done.hours, done.finished) == ("delta", 1.0, 2.0, True)
     assert (evicted.wait, evicted.hours, evicted.finished) == (0.5, 0.5, False)
@@ -301,7 +301,7 @@ def test_idle_job_waits_at_its_only_site(target: str, pool: ResourcePool | None)
     log.terminate(1, at="11:00:00").submit(2, "run0-train_epoch1", at="11:00:00")
     dag = DAG + 'VARS run0-train_epoch0 ResourceName="any"\n'
     dag += f'VARS run0-train_epoch1 ResourceName="{target}"\n'
-    _, *idle = observations_of(read_ensemble(dag, log).painter().ledger())
+    _, *idle = observations_of(read_ensemble(dag, log).builder().ledger())
     assert [each.pool for each in idle] == ([] if pool is None else [pool])
 
 

@@ -57,7 +57,7 @@ class Epochs(Log):
 
 
 def ledger(log: Log) -> Ledger:
-    return read_ensemble({"run.dag": DAG}, log).painter().ledger()
+    return read_ensemble({"run.dag": DAG}, log).builder().ledger()
 
 
 def groups(found: Ledger, by: str = "site", **window: datetime) -> dict[str, ResourceGroup]:

@@ -50,9 +50,9 @@ NOON = datetime(2025, 11, 10, 12)
 
 @cache
 def read(dagdir: Path) -> tuple[Timeline, Ledger, list[Job]]:
-    painter = read_dagdir(dagdir, settings=Settings())
-    ledger = painter.ledger()
-    return build_timeline(ledger), ledger, painter.job_rows()
+    builder = read_dagdir(dagdir, settings=Settings())
+    ledger = builder.ledger()
+    return build_timeline(ledger), ledger, builder.job_rows()
 
 
 # --- recorded ensembles, recounted ----------------------------------------------------------

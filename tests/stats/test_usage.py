@@ -119,7 +119,7 @@ def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> usage.Usage:
             log.execute(job, gpus=gpus, gpu=gpu, site=site)
             log.terminate(job, at=str(log.clock + timedelta(minutes=minutes)))
     text = read_ensemble("".join(f"JOB {node} train.sub\n" for node in nodes), log)
-    return usage.usage_in_window(text.painter().ledger())
+    return usage.usage_in_window(text.builder().ledger())
 
 
 Runs = tuple[tuple[str, str, int, tuple[int, ...]], ...]
@@ -161,7 +161,7 @@ NODE, OTHER = "run0-train_epoch0", "run0-train_epoch1"
 
 
 def places(log: Log, as_of: str | None = None) -> usage.Usage:
-    return usage.usage_in_window(read_ensemble(DAG, log).painter(as_of).ledger())
+    return usage.usage_in_window(read_ensemble(DAG, log).builder(as_of).ledger())
 
 
 def test_hold_and_its_eviction_are_one_cause() -> None:

@@ -41,7 +41,7 @@ def at(text: str) -> datetime:
 
 
 def ledger_of(log: Log, settings: Settings | None = None) -> Ledger:
-    return of_one_job(log, settings=settings).painter().ledger()
+    return of_one_job(log, settings=settings).builder().ledger()
 
 
 def seconds(ledger: Ledger) -> dict[str, float]:

@@ -10,17 +10,17 @@ from metlmon.pool.types import PoolAction
 from screens.app import AppOptions
 from tests.support.fake_pool import NOW, FakePool, QueuedFeed
 from tests.support.sample_snapshots import FakeFeed, update
-from tests.support.screen_view import NARROW, Eager, Seen
+from tests.support.screen_view import NARROW, EagerApp, RunningApp
 
 
-class Punctual(Eager):
+class PunctualApp(EagerApp):
     """A queue answer from twelve seconds ago, whenever the tests run."""
 
     def now(self) -> float:
         return NOW
 
 
-class Acted(Seen):
+class ActingView(RunningApp):
     """The screen, and the requests to the pool."""
 
     pool: FakePool
@@ -44,13 +44,13 @@ async def opened_to_act(
     size: tuple[int, int] = NARROW,
     feed: FakeFeed | None = None,
     **options: object,
-) -> AsyncIterator[Acted]:
+) -> AsyncIterator[ActingView]:
     """The application with a pool: ``async with opened_to_act(size=(80, 24)) as seen``."""
     pool = pool or FakePool()
     feed = feed or QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-    app = Punctual(feed, AppOptions(**{"pool_actions": pool, **options}))  # type: ignore[arg-type]
+    app = PunctualApp(feed, AppOptions(**{"pool_actions": pool, **options}))  # type: ignore[arg-type]
     async with app.run_test(size=size) as pilot:
-        seen = Acted(app, feed, pilot)
+        seen = ActingView(app, feed, pilot)
         seen.pool = pool
         await seen.settle()
         yield seen

@@ -13,7 +13,7 @@ from metlmon.dagman.records import Node, NodeKind, Problem, Workflow
 HOME = Path("/ap/home/ensemble")
 
 
-def weave(text: str | bytes, *more_dags: str, **files: str) -> Workflow:
+def load(text: str | bytes, *more_dags: str, **files: str) -> Workflow:
     """The workflow of ``text`` (the file ``run.dag``), of ``more_dags`` on the same command
     line (``run1.dag``, …) and of the files they name: ``a__b_dag`` stands for ``a/b.dag``."""
     lying = {HOME / "run.dag": text}

@@ -26,9 +26,9 @@ def dagdir_feed(path: Path, as_of: datetime | None = None) -> BuilderFeed:
 def _read(path: Path, as_of: datetime | None) -> tuple[SnapshotBuilder, JobFiles]:
     """A dagdir that does not change, read once for all its feeds."""
     reader = read_all(DagdirReader(path, as_of=as_of, live=True if as_of is not None else None))
-    painter = reader.snapshot_builder()
-    files = TrainingFiles(reader.dagdir, painter.ensemble.settings)
-    return painter, files.read(painter.ledger(), painter)
+    builder = reader.snapshot_builder()
+    files = TrainingFiles(reader.dagdir, builder.ensemble.settings)
+    return builder, files.read(builder.ledger(), builder)
 
 
 @cache

@@ -11,11 +11,11 @@ from rich.color import ColorSystem
 from screens.app import AppOptions
 from screens.terminal.screen_buffer import ScreenBuffer
 from tests.support.sample_snapshots import FakeFeed, update
-from tests.support.screen_view import Eager, Seen
+from tests.support.screen_view import EagerApp, RunningApp
 from tests.support.terminal import FillingScreen
 
 
-class Drawn(Eager):
+class PaintingApp(EagerApp):
     """Paints as for a real terminal."""
 
     @property
@@ -23,10 +23,10 @@ class Drawn(Eager):
         return False
 
 
-class Terminal(Seen):
+class Terminal(RunningApp):
     """An application under a pilot, its bytes, and an emulator that they are fed to."""
 
-    def __init__(self, app: Eager, feed: FakeFeed, pilot: object, size: tuple[int, int]) -> None:
+    def __init__(self, app: EagerApp, feed: FakeFeed, pilot: object, size: tuple[int, int]) -> None:
         super().__init__(app, feed, pilot)  # type: ignore[arg-type]
         self.written: list[str] = []
         self.screen = FillingScreen(*size)
@@ -74,7 +74,7 @@ async def terminal(
 ) -> AsyncIterator[Terminal]:
     """The application on such a terminal, after its first paint."""
     feed = feed or FakeFeed(update())
-    app = Drawn(feed, AppOptions())
+    app = PaintingApp(feed, AppOptions())
     async with app.run_test(size=size) as pilot:
         made = Terminal(app, feed, pilot, size)
         app._driver.write = made.write  # type: ignore[method-assign]

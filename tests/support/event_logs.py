@@ -21,7 +21,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.derive import Derivation
 from metlmon.snapshot.records import Execution, Job, Run, Transfer
-from tests.support.dag_texts import weave
+from tests.support.dag_texts import load
 
 DAY = "2026-05-04"
 A_MINUTE = timedelta(minutes=1)
@@ -311,7 +311,7 @@ class EnsembleReading:
     def __post_init__(self) -> None:
         self.derivation = Derivation(self.ensemble)
 
-    def painter(self, as_of: str | None = None, live: bool = False) -> SnapshotBuilder:
+    def builder(self, as_of: str | None = None, live: bool = False) -> SnapshotBuilder:
         self.derivation = self.derivation.renewed()
         self.derivation.update(live)
         return SnapshotBuilder(self.derivation, "here", moment(as_of) if as_of else None, live)
@@ -322,7 +322,7 @@ class EnsembleReading:
 
     def job(self, job: int | tuple[int, int], as_of: str | None = None) -> Job:
         wanted = job if isinstance(job, tuple) else (job, 0)
-        rows = self.painter(as_of).job_rows()
+        rows = self.builder(as_of).job_rows()
         return next(row for row in rows if (row.cluster, row.proc) == wanted)
 
     def executions(self, job: int | tuple[int, int], as_of: str | None = None) -> list[str]:
@@ -341,7 +341,7 @@ class EnsembleReading:
         return self.node_state(node, dag, live).state
 
     def run(self, run: str, as_of: str | None = None) -> Run:
-        rows = self.painter(as_of).find_runs(run)
+        rows = self.builder(as_of).find_runs(run)
         assert len(rows) == 1
         return rows[0]
 
@@ -364,7 +364,7 @@ def read_ensemble(
     ensemble = Ensemble(settings, moment(cut) if cut else None)
     made = []
     for key, text in dags.items():
-        workflow = weave(text)
+        workflow = load(text)
         assert workflow.used, workflow.problems
         made.append(Dag(key, key, workflow))
     ensemble.set_dags(made)

@@ -70,7 +70,7 @@ LOST: Final = Answer(passes_on=True, cut=True)
 """The call reaches the server, its answer does not come back."""
 
 
-class Slow:
+class SlowAnswer:
     """A fault: no answer until it is :meth:`over`; then the server's own."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Kill(NamedTuple):
     passes_on: bool
 
 
-Fault = Answer | Slow | Kill
+Fault = Answer | SlowAnswer | Kill
 
 
 class FaultyTracker:
@@ -107,7 +107,7 @@ class FaultyTracker:
         self.fault: Callable[[Call], Fault | None] = lambda call: None
         self._upstream = urlsplit(server_url).netloc if server_url else None
         self._lock = threading.Lock()
-        self._slow: list[Slow] = []
+        self._slow: list[SlowAnswer] = []
         self._connections: set[socket.socket] = set()
         self._server = self._listen()
         self.port: int = self._server.server_port
@@ -204,7 +204,7 @@ class FaultyTracker:
             call = Call(number, handler.command, handler.path, dict(handler.headers), body)
             self.calls.append(call)
         fault = self.fault(call)
-        if isinstance(fault, Slow):
+        if isinstance(fault, SlowAnswer):
             self._slow.append(fault)
             fault.wait()
         if isinstance(fault, Kill):

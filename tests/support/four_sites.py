@@ -71,16 +71,16 @@ def _log() -> tuple[Log, list[str], list[str]]:
 
 
 @cache
-def painter() -> SnapshotBuilder:
+def builder() -> SnapshotBuilder:
     """The snapshot builder after reading the whole log."""
     log, nodes, targets = _log()
     dag = "".join(
         f'JOB {node} train.sub\nVARS {node} ResourceName="{target}"\n'
         for node, target in zip(nodes, targets, strict=True)
     )
-    return read_ensemble({"/home/someone/global.dag": dag}, log).painter(AS_OF)
+    return read_ensemble({"/home/someone/global.dag": dag}, log).builder(AS_OF)
 
 
 def placed_feed(of: SnapshotBuilder | None = None) -> BuilderFeed:
     """A feed on it."""
-    return BuilderFeed(of or painter(), "global_pretraining")
+    return BuilderFeed(of or builder(), "global_pretraining")

@@ -22,7 +22,7 @@ GO, SKIP, WAIT = 0, 42, 75
 PATIENT = {"metric": "val_loss", "patience": 2, "min_delta": 0.001}
 
 
-class Gated:
+class GatedDagdir:
     """The directory of ``ensemble.dag``, with the runs ``uuids``."""
 
     def __init__(self, path: Path, rules: Mapping[str, Any], *uuids: str) -> None:

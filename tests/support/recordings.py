@@ -53,13 +53,13 @@ def again(reader: DagdirReader) -> dict[str, Any]:
 def report_of(reader: DagdirReader) -> dict[str, Any]:
     """Every field of ``status --json`` and ``jobs --json``, except sentences that need an earlier
     reading."""
-    painter = reader.snapshot_builder()
-    status = painter.status()
-    stamp = painter.clock.with_offset
-    basis = StatsInput(status, painter.ledger(), reader.ensemble.settings)
+    builder = reader.snapshot_builder()
+    status = builder.status()
+    stamp = builder.clock.with_offset
+    basis = StatsInput(status, builder.ledger(), reader.ensemble.settings)
     whole = json_of(status, stamp)
     figures = {"estimate": make_forecast(basis), "health": make_health(basis).entries}
-    whole |= json_of({**figures, "jobs": painter.job_rows()}, stamp)
+    whole |= json_of({**figures, "jobs": builder.job_rows()}, stamp)
     whole["warnings"] = [w for w in whole["warnings"] if w["kind"] != "rewritten-log"]
     plain: dict[str, Any] = json.loads(json.dumps(whole, default=str))
     return plain

@@ -124,11 +124,11 @@ def _training_log_times(recording: Path, reader: DagdirReader) -> dict[Path, dat
     starts without a directory came before it.
     """
     jobs: dict[tuple[str, str], list[datetime]] = {}
-    painter = reader.snapshot_builder()
-    for run in painter.status().runs:
-        view = painter.run_view(run.key)
+    builder = reader.snapshot_builder()
+    for run in builder.status().runs:
+        view = builder.run_view(run.key)
         for epoch in view.epochs if view is not None and run.uuid else ():
-            job_views = (painter.job_view(*job) for job in epoch.jobs)
+            job_views = (builder.job_view(*job) for job in epoch.jobs)
             rows = [
                 job_view.job
                 for job_view in job_views
@@ -154,11 +154,11 @@ def _outputs(
     jobs: Iterable[LoggedJob], reader: DagdirReader
 ) -> dict[str, tuple[datetime, datetime]]:
     """Return the time span of each job's output and error files: its last execution."""
-    painter = reader.snapshot_builder()
+    builder = reader.snapshot_builder()
     spans: dict[str, tuple[datetime, datetime]] = {}
     for job in jobs:
         executions = job.history().executions
-        view = painter.job_view(*job.id)
+        view = builder.job_view(*job.id)
         if not executions or view is None or executions[-1].end is None:
             continue
         for name in (view.output, view.error):

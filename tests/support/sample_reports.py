@@ -21,19 +21,19 @@ HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>|`&\"'\x
 
 
 @cache
-def painter(name: str) -> SnapshotBuilder:
+def builder(name: str) -> SnapshotBuilder:
     """The snapshot builder of a fixture or example."""
     return read_dagdir(shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name)
 
 
 @cache
 def report_of(name: str, window: TimeWindow = ALL, title: str | None = None) -> Report:
-    found = painter(name)
+    found = builder(name)
     return build_report(found.status(), found.ledger(), window, title)
 
 
 def report_of_log(log: Log, title: str | None = None) -> Report:
-    found = of_one_job(log).painter()
+    found = of_one_job(log).builder()
     return build_report(found.status(), found.ledger(), ALL, title)
 
 

@@ -46,7 +46,7 @@ def text_of(plan: Plan, name: str) -> str:
     return next(file.data for file in plan.files if file.name == name).decode()
 
 
-def woven(plan: Plan) -> Workflow:
+def read_plan(plan: Plan) -> Workflow:
     """The workflow read from a plan, without writing it."""
     directory = Path("/planned")
     files = {directory / file.name: file.data for file in plan.files}

@@ -52,7 +52,7 @@ async def visit_all(press: Callable[..., Awaitable[None]]) -> None:
             await press(key)
 
 
-class Eager(MetlmonApp):
+class EagerApp(MetlmonApp):
     """Repaints at once, in one theme whatever terminal the tests run in.
 
     As after a key press: the cursor is on the first row, whatever is in trouble.
@@ -66,10 +66,10 @@ class Eager(MetlmonApp):
         self.theme = DARK.name
 
 
-class Seen:
+class RunningApp:
     """A running application under a pilot."""
 
-    def __init__(self, app: Eager, feed: FakeFeed, pilot: Pilot[int]) -> None:
+    def __init__(self, app: EagerApp, feed: FakeFeed, pilot: Pilot[int]) -> None:
         self.app, self.feed, self.pilot = app, feed, pilot
 
     @property
@@ -140,13 +140,13 @@ async def opened(
     feed: FakeFeed | None = None,
     size: tuple[int, int] = MIDDLE,
     options: AppOptions | None = None,
-    app_type: type[Eager] = Eager,
-) -> AsyncIterator[Seen]:
+    app_type: type[EagerApp] = EagerApp,
+) -> AsyncIterator[RunningApp]:
     """The application on a feed: ``async with opened(size=(80, 24)) as seen``."""
     feed = feed or FakeFeed(update())
     app = app_type(feed, options)
     async with app.run_test(size=size) as pilot:
-        seen = Seen(app, feed, pilot)
+        seen = RunningApp(app, feed, pilot)
         await seen.settle()
         yield seen
 
@@ -158,7 +158,7 @@ def pressed(*keys: str, drawn: str = "") -> Callable[[Pilot[int]], Awaitable[Non
     """
 
     async def go(pilot: Pilot[int]) -> None:
-        seen = Seen(pilot.app, pilot.app.present_feed, pilot)  # type: ignore[arg-type, attr-defined]
+        seen = RunningApp(pilot.app, pilot.app.present_feed, pilot)  # type: ignore[arg-type, attr-defined]
         await seen.settle()
         for key in keys:
             await seen.press(key)

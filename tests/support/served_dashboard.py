@@ -148,7 +148,7 @@ async def running_tab(arguments: Sequence[str]) -> AsyncIterator[Tab]:
         yield tab
 
 
-class Served:
+class ServeProcess:
     """A running ``metlmon serve``."""
 
     def __init__(self, *arguments: str) -> None:
@@ -178,8 +178,8 @@ class Served:
 
 
 @contextmanager
-def served(*arguments: str) -> Iterator[Served]:
-    program = Served(*arguments)
+def served(*arguments: str) -> Iterator[ServeProcess]:
+    program = ServeProcess(*arguments)
     try:
         yield program
     finally:

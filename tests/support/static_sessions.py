@@ -12,25 +12,25 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.session import Session
 from tests.support.recordings import FIXTURES, read_all
 from tests.support.sample_snapshots import FakeFeed
-from tests.support.screen_view import Eager, Seen, opened
+from tests.support.screen_view import EagerApp, RunningApp, opened
 
-__all__ = ["FIXTURES", "Seen", "Still", "app", "opened", "session"]
+__all__ = ["FIXTURES", "RunningApp", "StaticSession", "app", "opened", "session"]
 
 
-class Still(Session):
+class StaticSession(Session):
     """A session with one snapshot; its past is read in a thread as usual."""
 
     def start(self, notify: Callable[[Snapshot], None]) -> None:
         """Do nothing: it has no other snapshot."""
 
 
-def session(dagdir: Path, as_of: datetime | None = None) -> Still:
+def session(dagdir: Path, as_of: datetime | None = None) -> StaticSession:
     """A session that has read all of ``dagdir``."""
     reader = read_all(DagdirReader(dagdir, as_of=as_of))
-    made = Still(reader)
+    made = StaticSession(reader)
     made.take()
     return made
 
 
-def app(feed: Feed) -> Eager:
-    return Eager(cast(FakeFeed, feed))
+def app(feed: Feed) -> EagerApp:
+    return EagerApp(cast(FakeFeed, feed))

@@ -40,7 +40,7 @@ from tests.support.faulty_tracker import (
     Fault,
     FaultyTracker,
     Kill,
-    Slow,
+    SlowAnswer,
     canned_tracker,
     take_everything,
 )
@@ -54,7 +54,7 @@ SEED: Final = 19
 """Of the calls at which exports are killed."""
 
 
-class Undisturbed(NamedTuple):
+class CleanExport(NamedTuple):
     """An uninterrupted export of the ensemble: its number of calls, and its result."""
 
     dagdir: Path
@@ -71,11 +71,11 @@ def arguments(undisturbed_or_path: Path, tracker: FaultyTracker, experiment: str
 @pytest.fixture(name="undisturbed", scope="module")
 def _undisturbed(
     tracking_server: TrackingServer, tmp_path_factory: pytest.TempPathFactory
-) -> Undisturbed:
+) -> CleanExport:
     dagdir = small_ensemble(tmp_path_factory.mktemp("interrupted") / "ensemble").path
     with FaultyTracker(tracking_server.url) as tracker:
         assert main(arguments(dagdir, tracker, "undisturbed")) == Exit.OK
-        return Undisturbed(dagdir, len(tracker.calls), server_state(tracking_server, "undisturbed"))
+        return CleanExport(dagdir, len(tracker.calls), server_state(tracking_server, "undisturbed"))
 
 
 @pytest.fixture(name="pauses", autouse=True)
@@ -89,7 +89,7 @@ def _pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def check_mended(
     tracker: FaultyTracker,
     server: TrackingServer,
-    undisturbed: Undisturbed,
+    undisturbed: CleanExport,
     experiment: str,
     capsys: Captured,
 ) -> None:
@@ -136,7 +136,7 @@ def _start_export() -> Iterator[Callable[[list[str]], ForkServerProcess]]:
 def test_killed_export_is_completed_by_the_next_one(
     tracker: FaultyTracker,
     tracking_server: TrackingServer,
-    undisturbed: Undisturbed,
+    undisturbed: CleanExport,
     start_export: Callable[[list[str]], ForkServerProcess],
     capsys: Captured,
 ) -> None:
@@ -156,7 +156,7 @@ def test_killed_export_is_completed_by_the_next_one(
 def test_lost_answer_changes_nothing(
     tracker: FaultyTracker,
     tracking_server: TrackingServer,
-    undisturbed: Undisturbed,
+    undisturbed: CleanExport,
     capsys: Captured,
     pauses: list[float],
 ) -> None:
@@ -191,14 +191,14 @@ def test_failing_server_is_one_sentence(
     first: int,
     tracker: FaultyTracker,
     tracking_server: TrackingServer,
-    undisturbed: Undisturbed,
+    undisturbed: CleanExport,
     capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From call ``first`` on; the next export completes partial writes."""
     experiment = f"fails {fault} {first}"
     answer, sentence = FAULTS[fault]
-    slow = Slow()
+    slow = SlowAnswer()
     answer = answer or slow
     tracker.fault = lambda call: answer if call.number >= first else None
     with monkeypatch.context() as patched:
@@ -217,7 +217,7 @@ def test_failing_server_is_one_sentence(
 def test_transient_failure_is_retried(
     tracker: FaultyTracker,
     tracking_server: TrackingServer,
-    undisturbed: Undisturbed,
+    undisturbed: CleanExport,
     capsys: Captured,
     pauses: list[float],
 ) -> None:

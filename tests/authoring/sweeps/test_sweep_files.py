@@ -27,7 +27,7 @@ from tests.authoring.sweeps.sweepfiles import (
     report_of,
     request_for,
 )
-from tests.support.sample_requests import woven
+from tests.support.sample_requests import read_plan
 
 INIT = "    JOB init init.sub\n"
 
@@ -267,7 +267,7 @@ def test_appended_variables_keep_their_level(tmp_path: Path) -> None:
     assert 'b="2" c="1"' in dag
     assert "99" not in dag
     assert {each.name: each.value for each in second.variables}["a"] == "1"
-    assert woven(make_plan(request)).nodes[first.name].vars["C"] == "g0"
+    assert read_plan(make_plan(request)).nodes[first.name].vars["C"] == "g0"
 
 
 @pytest.mark.parametrize("name", ["prepended", "APPEND_x"])
@@ -391,7 +391,7 @@ def test_all_nodes_excludes_service_nodes(tmp_path: Path, beside: str) -> None:
     for command, value in (("RETRY", 3), ("PRIORITY", 5), ("CATEGORY", "c")):
         result = [line for line in dag.split("\n") if line.startswith(f"{command} ")]
         assert result == [f"{command} {node} {value}" for node in nodes]
-    assert not [p for p in woven(make_plan(request)).problems if p.kind == "node-kind"]
+    assert not [p for p in read_plan(make_plan(request)).problems if p.kind == "node-kind"]
 
 
 @pytest.mark.parametrize("options", ["DEBUG d ALL DEFER 4 60", "DEFER 4 60 DEBUG d ALL"])
@@ -571,7 +571,7 @@ def test_descriptions_splices_and_includes_are_kept(tmp_path: Path) -> None:
     # DAGMan 23.9 looks for a file of this name where the description comes later.
     assert text.index("SUBMIT-DESCRIPTION note") < text.index("JOB d note")
     # Only the splice's file is missing beside the sweep.
-    problems = [p for p in woven(plan).problems if p.error]
+    problems = [p for p in read_plan(plan).problems if p.error]
     assert [p.kind for p in problems] == ["missing-file", "unknown-node"]
     assert all("side" in p.text for p in problems)
 
