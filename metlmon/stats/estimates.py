@@ -433,7 +433,8 @@ class Downtime:
     DAGMan run submits the next. The work of a job that was removed with its DAG is lost and has to
     be repeated: that time counts as downtime, too, and additionally as an interrupted (censored)
     epoch. Held, idle and transferring jobs are in the queue: neither a hold of
-    the whole ensemble nor days without a match are downtime.
+    the whole ensemble nor days without a match are downtime. A DAG that is started again from
+    scratch repeats the epochs that were done: all time before that is downtime of theirs.
 
     The starts of DAGMan runs come from DAGMan's files. Without these, one is inferred after a
     simultaneous removal of all jobs, and after the queue was empty for longer than :data:`LATENCY`.
@@ -498,7 +499,28 @@ class Downtime:
             and _has_dagman_start(dagman_starts, job.submitted, next_job.submitted or left)
         ]
         lost = [interval for interval, _ in self._lost_work[run]]
+        lost += _repeated([job for job in jobs if job.training], dagman_starts)
         self._run_intervals[run] = merge_intervals([*self._dag_intervals[dags], *own, *lost])
+
+
+def _repeated(jobs: Sequence[Job], dagman_starts: Sequence[datetime]) -> Iterator[DowntimeInterval]:
+    """Times from an epoch's first job to the one with which a later DAGMan run trains it again."""
+    first: dict[int, datetime] = {}
+    last: dict[int, Job] = {}
+    for job in jobs:
+        number, submitted = job.epoch or 0, _submitted(job)
+        done = last.get(number)
+        if (
+            done is not None
+            and done.state is State.COMPLETED
+            # An epoch that another one followed was done; else its POST script may have failed.
+            and max(last) > number
+            and _has_dagman_start(dagman_starts, _submitted(done), submitted)
+        ):
+            yield first[number], submitted
+            first, last = {}, {}
+        first.setdefault(number, submitted)
+        last[number] = job
 
 
 def _infer_dagman_starts(jobs: Sequence[Job]) -> list[datetime]:
@@ -1153,7 +1175,7 @@ class _CommonRandomNumbers:
         return [(start + step * i) % TRIALS for i in range(TRIALS)]
 
 
-NO_EPOCH: Final = "unknown: no epoch has ended yet"
+NO_EPOCH: Final = "unknown: no epoch is done yet"
 
 _EXCLUSION_TEXTS: Final = {
     State.HELD: "is held",

@@ -185,7 +185,7 @@ def test_one_epoch_gives_a_wide_interval() -> None:
 
 def test_no_estimate_before_the_first_epoch() -> None:
     result = make_forecast(basis({"run0": Past((), HOUR)}))
-    assert result.missing_reason == "unknown: no epoch has ended yet"
+    assert result.missing_reason == "unknown: no epoch is done yet"
     assert result.runs[0].missing_reason == result.missing_reason
 
 

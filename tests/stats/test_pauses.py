@@ -122,6 +122,19 @@ def test_removal_of_one_job_is_not_a_pause() -> None:
     assert not pauses(jobs).interrupted_cycles("run0")
 
 
+def test_epochs_trained_again_from_scratch_begin_with_the_new_dagman_run() -> None:
+    """Two epochs were done, and a third began, when the DAG was submitted again with -f."""
+    times = [(0, 5), (5, 9), (9, 20), (30, 36), (36, 43)]
+    jobs = [
+        replace(job("run0", begun, over, State.COMPLETED), epoch=number)
+        for number, (begun, over) in zip((0, 1, 2, 0, 1), times, strict=True)
+    ]
+    assert pauses(jobs, (0.0, 29.0)).seconds_between("run0", hours(0), hours(36)) == 30 * HOUR
+    assert pauses(jobs, (0.0, 29.0)).seconds_between("run0", hours(36), hours(43)) == 0
+    # A try after a POST script that failed is a part of its epoch's cycle.
+    assert paused([jobs[0], jobs[3]], (0.0, 29.0)) == 25
+
+
 def test_pause_of_a_removed_dag_is_open() -> None:
     assert paused([job("run0", 0, 5, State.REMOVED)]) == 0
 
