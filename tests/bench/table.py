@@ -158,7 +158,7 @@ def heading(directory: Path, found: dict[str, list[Found]]) -> str:
 
 
 def report(directory: Path, found: dict[str, list[Found]]) -> list[str]:
-    """Print one ensemble's table; return failures, and figures that differ from the truth."""
+    """Print one ensemble's table; return the figures that differ from the truth."""
     print(f"\n{heading(directory, found)}\n")
     rows = list(lines(found))
     if rows:

@@ -1,4 +1,4 @@
-"""Command lines: no command, misspelt words, RUN and DIR in any order, relative times."""
+"""Command lines: misspelt words, RUN and DIR in any order, relative times; and the guide."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def near(ours: int | None, theirs: float | None) -> None:
 
 
 def ending(detail: Any, ad: Ad) -> None:
-    """The official reader says -1 for "none" in old events."""
+    """The official reader has -1 for "none" in old events."""
     assert bool(detail.normal) == ad["TerminatedNormally"]
     for ours, name in ((detail.return_value, "ReturnValue"), (detail.signal, "TerminatedBySignal")):
         theirs = ad.get(name, -1)
@@ -156,7 +156,7 @@ def generic(detail: Any, ad: Ad) -> None:
 
 
 def held(detail: Any, ad: Ad) -> None:
-    """The official reader says 0 for codes that an old log does not have."""
+    """The official reader has 0 for codes that an old log lacks."""
     assert (detail.code or 0) == ad["HoldReasonCode"]
     assert (detail.subcode or 0) == ad["HoldReasonSubCode"]
 

@@ -37,8 +37,8 @@ SLOW: Final = 1.5
 class Effects:
     """Standard deviations of the logarithm of epoch time, and the size of the ensemble.
 
-    ``sites``, ``hosts``: of each model (site) at most, drawn from 1 (2) on; ``slow_hosts``: so many
-    take ``slow_factor`` more. ``skew``: how unequal the numbers of epochs are (0: equal).
+    ``sites``, ``hosts``: of each model (site) at most, drawn from 1 (2) on; ``slow_hosts``: how
+    many are slow.
     """
 
     gpu: float = 0.3

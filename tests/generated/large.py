@@ -103,7 +103,7 @@ def write(lived: Ensemble, directory: Path, share: float = 0.7) -> dict[str, Any
     return true
 
 
-# --- what is true -----------------------------------------------------------------------------
+# --- truth ------------------------------------------------------------------------------------
 
 
 def truth(lived: Ensemble, log: str) -> dict[str, Any]:

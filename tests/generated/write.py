@@ -294,7 +294,7 @@ def _metrics(cluster: int, life: Life, end: int, rescue: int, plan: DagPlan) -> 
     return json.dumps(result, indent=4) + "\n"
 
 
-# --- what the trainings write -----------------------------------------------------------------
+# --- files of the trainings -------------------------------------------------------------------
 
 STEPS: Final = 51484
 """Steps of an epoch."""
@@ -331,7 +331,7 @@ def _losses(run: str, uuid: str) -> str:
     return "\n".join(rows) + "\n"
 
 
-# --- what is true -----------------------------------------------------------------------------
+# --- truth ------------------------------------------------------------------------------------
 
 
 def truth(lived: Ensemble) -> dict[str, Any]:

@@ -331,7 +331,7 @@ def test_end_of_a_job_that_dagman_missed(shared: Shared) -> None:
     assert (entry.since, entry.jobs) == (datetime(2025, 4, 18, 12, 5), ((60, 0),))
     assert [note.file for note in builder.notices() if note.kind == "lost-end"] == ["train.log"]
     (dag,), (run,) = status.dags, status.runs
-    # DAGMan has not done the node, whatever the job's own log says.
+    # DAGMan has not done the node, whatever the job's own log has.
     assert (dag.nodes_done, dag.nodes_unknown, dag.is_lower_bound) == (0, 0, False)
     assert (run.epochs_done, run.epochs_unknown) == (0, 0)
     assert status.epoch_states[State.POST] == status.epoch_states[State.COMPLETED] == 0

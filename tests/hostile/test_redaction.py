@@ -172,7 +172,7 @@ KEPT = [
     "2025-11-14 08:14:00 1763108040 12345678901234567890123456789012345678901234567890",
     "ModelCheckpointEpochEndValidationLossCallbackVersionNumber2OfThree",
     "osdf:///ospool/uc-shared/project/pretrain.h5",
-    # what a training says
+    # output of trainings
     "--max-tokens 2048 --tokenizer bert-base-cased --pad_token [PAD] --num_tokens=4096",
     "key_dim=64 n_keys: 8 num_key_value_heads=8 sort_key=epoch",
     "--token-file /run/secrets/wandb --ssh-key ~/.ssh/id_ed25519",
@@ -181,7 +181,7 @@ KEPT = [
     "DAGMAN_PRODUCE_JOB_CREDENTIALS setting: True",
     "WANDB_API_KEY=$ENV(WANDB_API_KEY) token = $(token) PASSWORD=",
     "remove_kill_sig = SIGUSR1",
-    # HTCondor's own words
+    # texts of HTCondor
     "authentication token expired",
     "The SciToken has expired: token is not valid",
     "token file not found",

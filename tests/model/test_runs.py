@@ -102,7 +102,7 @@ def test_queued_jobs_are_counted_by_job(tmp_path: Path) -> None:
 
 
 def test_sub_dags_without_files_of_dagman(tmp_path: Path) -> None:
-    """Their nodes tell the state of the SUBDAG nodes, also while the log grows."""
+    """The state of SUBDAG nodes follows from their nodes, also while the log grows."""
     for run in range(2):
         (tmp_path / f"r{run}.dag").write_text(chain(f"r{run}", None, range(2)))
     top = "SUBDAG EXTERNAL A r0.dag\nSUBDAG EXTERNAL B r1.dag\nJOB last train.sub\n"

@@ -1,4 +1,4 @@
-"""When the dashboard lists changes, and which it takes as seen."""
+"""When the dashboard lists changes, which it takes as seen, and where that is stored."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class NewEnsemble:
         (found,) = (each["uuid"] for each in self.report_of["runs"] if each["name"] == run)
         return str(found)
 
-    # --- what metlmon says ---
+    # --- metlmon's account ---
 
     def status(self, *more: str) -> dict[str, Any]:
         return truth.status_of(self.pool, self.directory, *more)

@@ -87,11 +87,10 @@ def until(
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """HTCondor, and being someone at its access point. ``users``: those who can submit, the
-    first is meant where none is named; None stands for whoever runs the tests. ``base``:
-    where directories for tests are made. ``sites``: GLIDEIN_ResourceName by the name of the
-    execute daemon, as a job's LastRemoteHost has it. ``script`` is None where the pool is
-    not ours."""
+    """HTCondor, and acting as a user of its access point. ``users``: those who can submit, by
+    default the first; None stands for whoever runs the tests. ``base``: where directories for tests
+    are made. ``sites``: GLIDEIN_ResourceName by the name of the execute daemon, as in a job's
+    LastRemoteHost. ``script`` is None where the pool is not ours."""
 
     users: tuple[str | None, ...]
     base: Path
@@ -187,7 +186,7 @@ class Pool:
         new.rename(path)
         return path
 
-    # --- what HTCondor says ---
+    # --- HTCondor's account ---
 
     def queue(self, *constraint: str) -> list[Ad]:
         """The ads of the queue (``condor_q``), of all users."""

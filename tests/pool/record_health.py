@@ -42,7 +42,7 @@ JOB_ATTRIBUTES = (
 
 
 def ask_htcondor(made: Ensemble) -> dict[str, Any]:
-    """What the schedd says of DAGMan and its jobs now, and DAGMan's metrics."""
+    """The schedd's present ads of DAGMan and its jobs, and DAGMan's metrics."""
     ours = made.dagmans
     both = " || ".join([made.of_dag, *(f"ClusterId == {each}" for each in ours)])
     ads = {(ad["ClusterId"], ad["ProcId"]): ad for ad in made.pool.history(both)}

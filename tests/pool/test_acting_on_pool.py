@@ -1,4 +1,4 @@
-"""Each action on real jobs, its refusals, and what the schedd says became of the jobs."""
+"""Each action on real jobs, its refusals, and the resulting states in the schedd."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_screen_offers_actions(acting: ActingDag) -> None:
         # The key works only after the schedd's first answer.
         until(lambda: trouble.asked(screen, "H"), lambda: f"a question:\n{screen.text}")
         while "PROGRESS" not in screen.text:
-            # The menu lies between the question and the overview.
+            # The menu is between the question and the overview.
             screen.press("escape")
             screen.settle()
         find_in_palette(screen, "hold")

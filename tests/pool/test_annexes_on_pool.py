@@ -108,7 +108,7 @@ class Lives:
 
 @contextmanager
 def silent_port() -> Iterator[int]:
-    """A port that accepts connections and says nothing."""
+    """A port that accepts connections and sends nothing."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         yield server.getsockname()[1]
 

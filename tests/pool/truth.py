@@ -224,7 +224,7 @@ def totals(directory: Path) -> Totals:
 
 def _sums(metrics: Iterable[dict[str, Any]]) -> Totals:
     def both(which: str) -> int:
-        """Nodes that are sub-DAGs are counted apart from others there. Version 1 says jobs."""
+        """Sub-DAG nodes are counted separately from the others. Version 1 calls nodes jobs."""
         return sum(
             found[f"{kind}{'nodes' if 'nodes' in found else 'jobs'}{which}"]
             for found in metrics

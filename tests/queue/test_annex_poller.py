@@ -1,4 +1,4 @@
-"""When schedd and collectors are queried about annexes, and what follows from their answers."""
+"""When schedd and collectors are queried about annexes and free GPUs, and the results."""
 
 from __future__ import annotations
 

@@ -101,8 +101,8 @@ def test_refusals_have_a_reason(rows: tuple[object, ...], word: QueueSnapshot, w
 
 
 # Held in the second in which it ended (seen on 23.9.6): the log has 005, then 012; DAGMan counts
-# the node as done; the queue keeps the job, held, until somebody lets go of it or the DAG ends.
-# A real schedd answers "not possible in this state" to what is suspended in its own eyes.
+# the node as done; the queue keeps the job, held, until it is released or the DAG ends.
+# A real schedd answers "not possible in this state" for a suspended job.
 @pytest.mark.parametrize(
     ("act", "state", "status", "why"),
     [

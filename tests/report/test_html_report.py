@@ -1,5 +1,5 @@
-"""The HTML of a report: one self-contained file in which no foreign text is markup; and, where a
-browser is installed, its rendering."""
+"""The HTML of a report: one self-contained file in which no foreign text is markup; its rendering,
+where a browser is installed; and its Markdown."""
 
 from __future__ import annotations
 

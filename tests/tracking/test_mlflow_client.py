@@ -1,4 +1,4 @@
-"""Calls of a tracking server: one sentence for each error, without any secret."""
+"""Calls of a tracking server: which one, one sentence for each error, and no secret."""
 
 from __future__ import annotations
 
