@@ -176,7 +176,7 @@ def test_queue_state_is_missing_without_a_schedd(status: Report, schedd: Schedd)
 
 
 @pytest.mark.parametrize("target", ["79.0", "all"])
-def test_exit_on_needs_an_answer_of_the_schedd(
+def test_missing_schedd_refuses_even_a_needless_hold(
     target: str, dagdir: Dagdir, act: Act, schedd: Schedd
 ) -> None:
     log = Log().submit(79, "run0-train_epoch1").hold(79, "by hand", 1)
@@ -190,7 +190,9 @@ def test_exit_on_needs_an_answer_of_the_schedd(
     assert err.endswith(": no schedd is known here\n")
 
 
-def test_as_of_excludes_the_queue(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+def test_queue_cannot_be_combined_with_as_of(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
     words = (dagdir.path, "--queue", "--as-of", "2026-01-05T09:00:00")
     code, _, err = run_command("status", capsys, *words)
     assert code == Exit.USAGE
@@ -258,7 +260,7 @@ def test_dry_run_changes_nothing(dagdir: Dagdir, schedd: Schedd, act: Act) -> No
     assert sorted(os.listdir(dagdir.path)) == before
 
 
-def test_outside_dag_is_resubmitted_only_by_name(
+def test_unsafe_option_is_resubmitted_only_by_name(
     dagdir: Dagdir, act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

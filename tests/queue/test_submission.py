@@ -67,7 +67,7 @@ def test_submit_file_of_another_dag_is_ignored(tmp_path: Path, dags: str) -> Non
 
 
 @pytest.mark.parametrize("option", ["-import_env", "-Outfile_dir /elsewhere"])
-def test_outside_paths_are_kept_only_for_a_named_dag(tmp_path: Path, option: str) -> None:
+def test_unsafe_option_is_kept_only_by_name(tmp_path: Path, option: str) -> None:
     dag = submitted(tmp_path, f"-Dag ens.dag {option}")
     name = option.split()[0].lower()
     assert f"--keep={name}" in (previous_submission(dag).refused or "")

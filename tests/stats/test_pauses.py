@@ -106,7 +106,7 @@ def test_failed_try_is_not_a_pause() -> None:
     assert paused(tries) == 0
 
 
-def test_job_removed_with_its_dag_is_in_the_pause() -> None:
+def test_removal_with_the_dag_interrupts_a_cycle() -> None:
     jobs = [job(run, 0, 30, State.REMOVED) for run in ("run0", "run1")]
     jobs += [job(run, 30.1, 40, State.COMPLETED) for run in ("run0", "run1")]
     broken = pauses(jobs).interrupted_cycles("run0")

@@ -30,7 +30,7 @@ def _aws(shared: Shared) -> usage.Usage:
     return usage.usage_in_window(recorded(shared("examples/metl-aws")).ledger)
 
 
-def test_cause_names_its_jobs(aws: usage.Usage) -> None:
+def test_cause_has_executions_and_holds(aws: usage.Usage) -> None:
     by_key = {cause.key: cause for cause in aws.causes}
     assert by_key["1023/0"].cause.startswith("removed by a user (condor_rm of the DAG)")
     assert "end not logged" in by_key["removed, end not logged"].cause

@@ -151,7 +151,7 @@ def test_loopback_uses_no_proxy(
         assert (len(tracker.calls), proxy.calls) == (1, [])
 
 
-def test_netrc_is_not_used(
+def test_credential_files_in_the_home_are_not_used(
     tracker: FaultyTracker,
     client: TrackingClient,
     tmp_path: Path,
@@ -378,7 +378,7 @@ def test_invalid_time_limit_is_refused(seconds: str) -> None:
         ("http://mlflow.example.edu", "", False),
     ],
 )
-def test_plain_secrets_are_collected(uri: str, token: str, clear: bool) -> None:
+def test_secrets_sent_in_clear_are_detected(uri: str, token: str, clear: bool) -> None:
     assert server(uri, MLFLOW_TRACKING_TOKEN=token).sends_secrets_in_clear is clear
 
 

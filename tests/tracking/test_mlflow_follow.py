@@ -201,7 +201,7 @@ def test_interrupt_exports_the_last_state(
     assert capsys.readouterr().err == ""
 
 
-def test_interrupt_during_an_outage_ends(
+def test_interrupt_during_an_outage_is_reported(
     story: Story, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.grow(4)
