@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from functools import partial
 from heapq import heappop, heappush
+from itertools import takewhile
+from operator import eq
 from pathlib import PurePath
 from typing import Final, TypeAlias
 
@@ -292,18 +294,21 @@ def _by_lifetime(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
 
 
 def _by_log(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
-    """Select DAGs whose submit description for the node names one of the job's logs."""
-    logs = {PurePath(log).name for log in job.user_logs}
-    logs |= set(map(current_name, logs))
+    """Select DAGs whose submit description for the node names one of the job's logs.
+
+    Of equal names, those whose last folders are equal, too: a copy has other folders above them.
+    """
+    names = {*job.user_logs, *map(current_name, job.user_logs)}
+    logs = [PurePath(log).parts[::-1] for log in names]
     name = job.node_name
     if not logs or name is None:
         return candidates
-    matching = []
+    by_length: defaultdict[int, list[Dag]] = defaultdict(list)
     for dag in candidates:
         log = dag.workflow.nodes[name].log
-        if log is not None and PurePath(log).name in logs:
-            matching.append(dag)
-    return matching or candidates
+        parts = dag.workflow.path_of(log).parts[::-1] if log is not None else ()
+        by_length[max(sum(takewhile(bool, map(eq, parts, each))) for each in logs)].append(dag)
+    return by_length[max(by_length)]
 
 
 # --- all jobs, and again after new evidence ---------------------------------------------------

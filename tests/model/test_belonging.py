@@ -73,6 +73,7 @@ BY_REMOVAL = "The job attribute OtherJobRemoveRequirements expression 'DAGManJob
 OWN_LOGS = {
     name: text.replace("train.sub", f"{{\n log = {name[0]}.log\n}}") for name, text in BOTH.items()
 }
+IN_FOLDERS = {name: text.replace(".log", "/metl.log") for name, text in OWN_LOGS.items()}
 
 
 def silent(begin: str, end: str = "") -> dict[str, Out]:
@@ -117,6 +118,9 @@ def silent(begin: str, end: str = "") -> dict[str, Out]:
         (BOTH, [batch_log("the user's own words"), *BOTH_ALIVE], {}, None),
         (BOTH, [plain_log().remove(77, BY_REMOVAL), *BOTH_ALIVE], {}, "b.dag"),
         (OWN_LOGS, [Log("b.log").submit(77, NODE, older=True)], {}, "b.dag"),
+        (IN_FOLDERS, [Log("b/metl.log").submit(77, NODE, older=True)], {}, "b.dag"),
+        (IN_FOLDERS, [Log("a/metl.log.1").submit(77, NODE, older=True)], {}, "a.dag"),
+        (IN_FOLDERS, [Log("c/metl.log").submit(77, NODE, older=True)], {}, None),
         (BOTH | {"b.dag": B_DAG.replace("run0", "run7")}, [plain_log()], {}, "a.dag"),
     ],
 )
