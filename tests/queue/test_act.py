@@ -190,9 +190,7 @@ def test_missing_schedd_refuses_even_a_needless_hold(
     assert err.endswith(": no schedd is known here\n")
 
 
-def test_queue_cannot_be_combined_with_as_of(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
+def test_queue_excludes_as_of(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     words = (dagdir.path, "--queue", "--as-of", "2026-01-05T09:00:00")
     code, _, err = run_command("status", capsys, *words)
     assert code == Exit.USAGE
