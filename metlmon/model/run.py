@@ -339,7 +339,8 @@ def resolve_run(
 
     If several DAGs have an epoch, the DAG in which this run was submitted last is effective:
     it continues the run or starts it again. For nodes that it did not complete, a DAG started
-    later is effective. ``dag_order``: index of each DAG, breaks ties. ``submitted_dags``: starts of
+    later is effective, and for those that it only marks DONE, the DAG that trained them.
+    ``dag_order``: index of each DAG, breaks ties. ``submitted_dags``: starts of
     DAGs that share epochs with others. ``alive``: DAGs whose DAGMan has not ended. ``aborts``:
     what ended DAGs.
     """
@@ -347,6 +348,9 @@ def resolve_run(
 
     def effective_node(keys: tuple[NodeKey, ...]) -> NodeKey:
         newest = max(keys, key=lambda key: ranks[key[0]])
+        if len(keys) > 1 and _is_only_marked(states[newest]):
+            trained = [key for key in keys if _is_trained(states[key])]
+            newest = max(trained, key=lambda key: ranks[key[0]], default=newest)
         if len(keys) == 1 or states[newest].state not in NOT_DONE:
             return newest
         skipped, since = states[newest].state is State.SKIPPED, ranks[newest[0]][0]
@@ -409,6 +413,14 @@ def resolve_run(
         if abort is not None
         else None,
     )
+
+
+def _is_only_marked(state: NodeState) -> bool:
+    return state.state is State.COMPLETED and state.submitted is None and state.since is None
+
+
+def _is_trained(state: NodeState) -> bool:
+    return state.state is State.COMPLETED and state.submitted is not None
 
 
 def _abort_of(

@@ -237,6 +237,12 @@ def test_epochs_in_two_dags_count_once() -> None:
         (0, "first.dag", ((70, 0),)),
         (1, "second.dag", ((80, 0),)),
     }
+    # The DAG that trained an epoch has it, not the one that marks it DONE.
+    assert [(row.epoch, row.dag) for row in view.epochs if row.counts] == [
+        (0, "first.dag"), (1, "second.dag"), (2, "second.dag"),
+    ]  # fmt: skip
+    assert len(view.epochs) == 3
+    assert view.epochs[0].completed is not None
 
 
 def test_names_of_nodes_are_a_setting() -> None:
