@@ -40,7 +40,7 @@ def prefix(where: str) -> str:
     return f"{where}: " if where else ""
 
 
-MOST_COMPARED: Final = 20_000
+MAX_COMPARED: Final = 20_000
 LONGEST_COMPARED: Final = 100
 """Names, and characters of a name, that are compared for a suggestion."""
 
@@ -49,7 +49,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The most similar of the known names; None if none is similar enough."""
     from difflib import get_close_matches  # Imported late: rarely needed.
 
-    candidates = list(islice(known, MOST_COMPARED))
+    candidates = list(islice(known, MAX_COMPARED))
     similar = get_close_matches(name[:LONGEST_COMPARED], candidates, n=1, cutoff=cutoff)
     return next(iter(similar), None)
 

@@ -18,7 +18,7 @@ from metlmon.text.spans import BOLD, DIM, KEY, Line, crop, justify, line, width,
 from screens.base.screens import ListScreen, age_text, how_to, padded
 from screens.job import copy
 
-MOST_LINES: Final = 6
+MAX_LINES: Final = 6
 """Maximum lines of warnings above the table."""
 
 QUERY_SECONDS: Final = 15.0
@@ -104,9 +104,9 @@ class AnnexesScreen(ListScreen):
     def _head(self, report: AnnexReport, room: int) -> list[Line]:
         title = line(("Annexes", BOLD), "   ", annexes_table.title(report))
         lines = [line(" ") + each for each in annexes_table.warning_lines(report, room - 2)]
-        if len(lines) > MOST_LINES:
+        if len(lines) > MAX_LINES:
             total = count(len(report.annex_warnings), "warning")
-            lines = [*lines[: MOST_LINES - 1], line((f"   … {total}: metlmon annexes", DIM))]
+            lines = [*lines[: MAX_LINES - 1], line((f"   … {total}: metlmon annexes", DIM))]
         return [line(" ") + justify(title, self._asked(), room - 2), *lines, ()]
 
     def _asked(self) -> Line:

@@ -20,7 +20,7 @@ from screens.base.screens import DocumentScreen
 from screens.curves import (
     COHORT_SIGNS,
     COHORTS,
-    LEAST_CHART,
+    MIN_CHART,
     ChartScreen,
     goal_text,
     metric_position,
@@ -32,7 +32,7 @@ STYLES: Final = (CHOSEN, *COHORTS)
 SIGNS: Final = "*" + COHORT_SIGNS
 """Style and sign of each run's curve, used cyclically."""
 
-MOST_CHART: Final = 14
+MAX_CHART: Final = 14
 TABLE_LINES: Final = 8
 """Lines left to the table below the chart, if the terminal has them."""
 
@@ -112,7 +112,7 @@ class CompareScreen(DocumentScreen, ChartScreen):
             line("   "),
         )
         free = self.app.size.height - NOT_CHART - self.tab_lines
-        height = max(LEAST_CHART, min(MOST_CHART, free - TABLE_LINES))
+        height = max(MIN_CHART, min(MAX_CHART, free - TABLE_LINES))
         # The best one is drawn last, over the others.
         traces = [
             run_trace(run.curve, self._sign(index)[0], SIGNS[index % len(SIGNS)])

@@ -45,9 +45,9 @@ COHORTS: Final = tuple(
 
 COHORT_SIGNS: Final = "ox+%&"
 
-MOST_ZOOM: Final = 8
+MAX_ZOOM: Final = 8
 
-MOST_TRACES: Final = 200
+MAX_TRACES: Final = 200
 """Maximum number of curves drawn individually."""
 
 
@@ -79,7 +79,7 @@ def out_of_range(curves: Sequence[MetricCurve], scale: Scale) -> Line:
 
 def _traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
     """Return the traces of all runs: diverged ones over others, the selected on top."""
-    drawn_curves = [curve for curve in curves if curve.points][:MOST_TRACES]
+    drawn_curves = [curve for curve in curves if curve.points][:MAX_TRACES]
     calm = [run_trace(c, OTHER, ".") for c in drawn_curves if not c.diverged and c.key != selected]
     lost = [run_trace(c, BAD, "x") for c in drawn_curves if c.diverged and c.key != selected]
     return [*calm, *lost, *(run_trace(c, CHOSEN, "*") for c in curves if c.key == selected)]
@@ -166,7 +166,7 @@ class ChartScreen(MetricKeys, PlotScreen):
         self._refresh_if_mounted()
 
     def action_zoom_in(self) -> None:
-        self.zoom = min(MOST_ZOOM, self.zoom + 1)
+        self.zoom = min(MAX_ZOOM, self.zoom + 1)
         self._refresh_if_mounted()
 
     def action_zoom_out(self) -> None:
@@ -176,8 +176,8 @@ class ChartScreen(MetricKeys, PlotScreen):
         self._refresh_if_mounted()
 
 
-LEAST_CHART: Final = 6
-MOST_CHART: Final = 34
+MIN_CHART: Final = 6
+MAX_CHART: Final = 34
 """Minimum and maximum height of the chart."""
 
 CHART_CELLS: Final = 58
@@ -221,8 +221,8 @@ class CurvesScreen(ListScreen, ChartScreen):
         without = len(curves.runs) - len(with_values)
         more = [line((f"{without} without values", DIM))] if without else []
         drawn = len(self.filter_rows(with_values, curves_table.filter_text))
-        if self.view == 0 and drawn > MOST_TRACES:
-            more.append(line((f"the first {MOST_TRACES} are drawn", DIM)))
+        if self.view == 0 and drawn > MAX_TRACES:
+            more.append(line((f"the first {MAX_TRACES} are drawn", DIM)))
         if curves.problems:
             rest = f" (+{len(curves.problems) - 1})" if len(curves.problems) > 1 else ""
             more.append(line((plain(curves.problems[0], 60) + rest, NOTE)))
@@ -267,7 +267,7 @@ class CurvesScreen(ListScreen, ChartScreen):
 
         free = self.app.size.height - NOT_CHART - self.tab_lines
         height = max(free // 2, free - len(curves.curves_with_values))
-        height = max(LEAST_CHART, min(MOST_CHART, height))
+        height = max(MIN_CHART, min(MAX_CHART, height))
         all_curves = self._side_by_side(curves)
         cells, shown = room // len(all_curves), {curve.key for curve in filtered}
         lines: list[Line] = []

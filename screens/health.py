@@ -26,7 +26,7 @@ from metlmon.text.formatting import count, plain
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, first_that_fits, join, line, wrap
 from screens.base.screens import ListScreen, heading
 from screens.overview.header import act_keys
-from screens.pool_actions import ACTION_SCOPES, MOST_JOBS, ActionScreen, Selection, select
+from screens.pool_actions import ACTION_SCOPES, MAX_JOBS, ActionScreen, Selection, select
 from screens.widgets.line_widget import EDGE, Document, SelectionPane, StaticLines
 from screens.widgets.table import Table
 
@@ -345,8 +345,8 @@ class EntryScreen(ListScreen, ActionScreen):
                 noun="run",
             )
             return
-        jobs = self.job_rows(sorted(entry.jobs, reverse=True)[:MOST_JOBS])
-        cut = len(entry.jobs) > MOST_JOBS
+        jobs = self.job_rows(sorted(entry.jobs, reverse=True)[:MAX_JOBS])
+        cut = len(entry.jobs) > MAX_JOBS
         self.fill(
             job_columns(jobs, self.this_year, update.status.hours.measure),
             jobs,
@@ -354,7 +354,7 @@ class EntryScreen(ListScreen, ActionScreen):
             job_text,
             empty=empty_text("No log here has these jobs."),
             noun="job",
-            extra=[line((f"the latest {MOST_JOBS} jobs", DIM))] if cut else [],
+            extra=[line((f"the latest {MAX_JOBS} jobs", DIM))] if cut else [],
         )
 
     def selection(self) -> Selection:

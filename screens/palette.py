@@ -23,7 +23,7 @@ from screens.actions import TABS, actions_of, title_of
 from screens.base.screens import Prompt, ResultModal, SnapshotScreen
 from screens.widgets.table import Table, TableRow
 
-MOST_ROWS: Final = 200
+MAX_ROWS: Final = 200
 """Maximum rows shown: another word finds the others."""
 
 NAME_CELLS: Final = 14
@@ -110,7 +110,7 @@ class PaletteScreen(ResultModal[Choice]):
             for index, entry in enumerate(found)
             if (quality := entry.quality(wanted)) is not None
         )
-        best = nsmallest(MOST_ROWS, ranked)
+        best = nsmallest(MAX_ROWS, ranked)
         self._entries = {str(index): found[index] for *_, index in best}
         columns = [TableColumn("KEY", 8), TableColumn("ACTION", max(10, table.size.width - 18))]
         rows = [

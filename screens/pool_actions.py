@@ -131,7 +131,7 @@ _NAMES: Final = {
 """Names of actions that differ from the pool action: ``pause`` is ctrl+z."""
 
 
-MOST_JOBS: Final = 200
+MAX_JOBS: Final = 200
 """Maximum jobs listed for one entry of Health, latest first: each fetches its view."""
 
 
@@ -1214,7 +1214,7 @@ def select(screen: ActionScreen, name: str, entries: Iterable[HealthEntry]) -> S
     queued = feed.queued_jobs()
     jobs = tuple(job for job in queued if (job.cluster, job.proc) in ids)
     if not jobs:
-        jobs = screen.job_rows(list(ids)[:MOST_JOBS])
+        jobs = screen.job_rows(list(ids)[:MAX_JOBS])
     rows = [row for row in snapshot.status.runs if row.key in keys]
     of_runs = jobs_of_runs(rows, queued)
     runs = tuple(SelectedRun(row, tuple(of_runs[row.key])) for row in rows)

@@ -104,7 +104,7 @@ SWEEP_MODES: Final[Mapping[str, str]] = {
 YES, NO = "yes", "no"
 YES_OR_NO: Final[Mapping[str, str]] = {YES: "", NO: ""}
 
-MOST_DIGITS: Final = 9
+MAX_DIGITS: Final = 9
 """Maximum digits of a number of epochs; bounds the time for parsing it."""
 
 NUMBERS_OF_SHAPES: Final = {"shards": 10, "machines": 2}
@@ -166,7 +166,7 @@ def _stages(text: str) -> tuple[StageRequest, ...]:
     stages: list[StageRequest] = []
     for part in filter(str.strip, text.split(",")):
         name, _, epochs = part.strip().rpartition(" ")
-        if not name.strip() or not epochs.isdecimal() or len(epochs) > MOST_DIGITS:
+        if not name.strip() or not epochs.isdecimal() or len(epochs) > MAX_DIGITS:
             advice = "write each with its epochs: pretrain 5, finetune 3"
             raise ValueError(f"{part.strip()!r}: {advice}")
         stages.append(StageRequest(name.strip(), int(epochs)))

@@ -28,7 +28,7 @@ from metlmon.text.formatting import count, plain
 NARROWEST: Final = 24
 """Minimum width in cells; names cannot be distinguished below it."""
 
-MOST_BLOCKS: Final = 12
+MAX_BLOCKS: Final = 12
 """Maximum number of blocks, and of lines per block; enough for any planned ensemble."""
 
 LONGEST_NAME: Final = 200
@@ -78,9 +78,9 @@ def _lines(graph: Graph, width: int) -> Iterator[str]:
 
 def _apart_lines(nodes: Iterable[GraphNode]) -> Iterator[str]:
     texts = [f"{_shown(node.name)}  {_APART_TEXTS[node.kind]}" for node in nodes]
-    yield from texts[:MOST_BLOCKS]
-    if len(texts) > MOST_BLOCKS:
-        yield f"{REST} {len(texts) - MOST_BLOCKS} more of these"
+    yield from texts[:MAX_BLOCKS]
+    if len(texts) > MAX_BLOCKS:
+        yield f"{REST} {len(texts) - MAX_BLOCKS} more of these"
 
 
 # --- runs, each form once -------------------------------------------------------------------
@@ -132,7 +132,7 @@ def _blocks(
     nodes: dict[str, list[GraphNode]] = defaultdict(list)
     for node in graph.nodes:
         nodes[_run_of(node) or node.name].append(node)
-    blocks_left = MOST_BLOCKS
+    blocks_left = MAX_BLOCKS
     for number, layer in enumerate(layers):
         if number:
             yield DOWN
@@ -176,7 +176,7 @@ def _run_lines(
         texts[0] = f"{_shown(stage)}: {texts[0]}" if stage else texts[0]
         yield from (f"  {start}{line}" for line in _row(texts, width - 2 - len(start)))
         start = ARROW.lstrip()
-    yield from (f"  {BESIDE}{_names_text(names)}" for names in _families(beside)[:MOST_BLOCKS])
+    yield from (f"  {BESIDE}{_names_text(names)}" for names in _families(beside)[:MAX_BLOCKS])
 
 
 def _stage(node: GraphNode) -> str:

@@ -26,8 +26,8 @@ from metlmon.authoring.request import (
     FIELDS,
     GATED_SHAPES,
     LONGEST_VALUE,
-    MOST_ITEMS,
-    MOST_VALUES,
+    MAX_ITEMS,
+    MAX_VALUES,
     EnsembleShape,
     Evaluation,
     NumberLiteral,
@@ -374,8 +374,8 @@ def _table(file: TomlFile, where: Where, value: object) -> dict[str, Any]:
     key = dotted_key(where)
     if not isinstance(value, dict):
         file.report_problem(where, f"{key} is a table: [{key}], then its keys")
-    elif len(value) > MOST_ITEMS:
-        file.report_problem(where, f"[{key}] has more than {MOST_ITEMS} keys")
+    elif len(value) > MAX_ITEMS:
+        file.report_problem(where, f"[{key}] has more than {MAX_ITEMS} keys")
     else:
         return value
     return {}
@@ -480,8 +480,8 @@ def _swept_variable(file: TomlFile, where: Where, value: object) -> SweptVariabl
     name, position = str(where[-1]), _position(file, where)
     if isinstance(value, list):
         items = [text for item in value if (text := scalar_text(item)) is not None]
-        if not 0 < len(items) <= MOST_VALUES or len(items) < len(value):
-            raise ValueError(f"must be a list of 1 to {MOST_VALUES} texts and numbers")
+        if not 0 < len(items) <= MAX_VALUES or len(items) < len(value):
+            raise ValueError(f"must be a list of 1 to {MAX_VALUES} texts and numbers")
         return SweptVariable(name, tuple(items), position)
     text = scalar_text(value)
     if text is None or len(text) > LONGEST_VALUE:
@@ -495,7 +495,7 @@ def _swept_variable(file: TomlFile, where: Where, value: object) -> SweptVariabl
 
 
 def _stages(file: TomlFile, where: Where, value: object) -> tuple[StageRequest, ...]:
-    if not isinstance(value, list) or len(value) > MOST_ITEMS:
+    if not isinstance(value, list) or len(value) > MAX_ITEMS:
         file.report_problem(where, STAGE)
         return ()
     readers = {

@@ -24,7 +24,7 @@ from metlmon.text.record_json import Flat
 ALWAYS_SUCCEEDS: Final = "/bin/true"
 """POST script of a node whose failure is ignored."""
 
-MOST_NODES: Final = 100_000
+MAX_NODES: Final = 100_000
 """A DAG file of 30 MB, and more nodes than DAGMan starts in a day."""
 
 

@@ -19,14 +19,14 @@ from typing import Any, ClassVar, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.authoring.graph import MOST_NODES, NO_GRAPH, Graph, NodeRole
+from metlmon.authoring.graph import MAX_NODES, NO_GRAPH, Graph, NodeRole
 from metlmon.errors import InputError, nearest
 from metlmon.redact import redact_job_text, redact_secrets
 
 LONGEST_VALUE: Final = 4096
 """Maximum characters of a value; no path is longer."""
 
-MOST_VALUES: Final = 100_000
+MAX_VALUES: Final = 100_000
 """Maximum values of a swept variable, and maximum runs: as many as a DAG may have nodes."""
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
@@ -390,7 +390,7 @@ class PlanError(InputError):
 # --- the fields that users set -------------------------------------------------------------
 
 
-MOST_ITEMS: Final = 10_000
+MAX_ITEMS: Final = 10_000
 """Maximum items of a list; more runs than a DAG may have."""
 
 _SIZE: Final = re.compile(r"([0-9]{1,15}) ?(?:([kmgt])i?b?)?", re.IGNORECASE)
@@ -476,7 +476,7 @@ def read_seeds(value: object) -> tuple[int, ...]:
     for item in filter(None, re.split(r"[,\s]+", value.strip())):
         if match := _RANGE.fullmatch(item):
             first, last = int(match[1]), int(match[2])
-            if not 0 <= last - first < MOST_VALUES:
+            if not 0 <= last - first < MAX_VALUES:
                 raise ValueError("must be ranges from the smaller seed to the larger, as 1-4")
             seeds.extend(range(first, last + 1))
         elif _WHOLE.fullmatch(item):
@@ -490,8 +490,8 @@ def read_texts(value: object) -> tuple[str, ...]:
     """A list of texts."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError('must be a list of texts, ["…", "…"]')
-    if len(value) > MOST_ITEMS or any(len(item) > LONGEST_VALUE for item in value):
-        raise ValueError(f"must be a list of at most {MOST_ITEMS} short texts")
+    if len(value) > MAX_ITEMS or any(len(item) > LONGEST_VALUE for item in value):
+        raise ValueError(f"must be a list of at most {MAX_ITEMS} short texts")
     return tuple(value)
 
 
@@ -664,7 +664,7 @@ _TABLE: Final = (
         read_whole,
         "independent jobs",
         FormText("Shards", "How many jobs the work is divided into.", "jobs"),
-        Limits("shards", 1, MOST_NODES),
+        Limits("shards", 1, MAX_NODES),
         shapes={EnsembleShape.BAG},
         toml="bag.shards",
     ),

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring.gate_config import INTERPRETER, has_gate
-from metlmon.authoring.graph import MOST_NODES, Graph, NodeRole
+from metlmon.authoring.graph import MAX_NODES, Graph, NodeRole
 from metlmon.authoring.request import (
     FIELDS,
     LONGEST_VALUE,
@@ -292,8 +292,8 @@ def _node_count(request: Request) -> Iterator[RequestProblem]:
         nodes, field = request.shards, "shards"
     elif request.shape in (EnsembleShape.SWEEP, EnsembleShape.STAGES):
         field = str(request.shape)
-    if nodes > MOST_NODES:
-        text = f"{nodes} nodes are more than the {MOST_NODES} a DAG may have; make several DAGs"
+    if nodes > MAX_NODES:
+        text = f"{nodes} nodes are more than the {MAX_NODES} a DAG may have; make several DAGs"
         yield RequestProblem(field, text)
 
 

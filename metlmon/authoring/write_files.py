@@ -20,7 +20,7 @@ from metlmon.text.formatting import listed
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems without hard links (some FUSE and AFS mounts)."""
 
-MOST_NAMES: Final = 10_000
+MAX_NAMES: Final = 10_000
 """Maximum number of names tried for a new directory."""
 
 
@@ -168,7 +168,7 @@ def _reason(error: OSError | ValueError) -> str:
 
 def new_directory(path: Path) -> Path:
     """A directory that does not exist yet: ``path``, or with a number appended, ``NAME-2``, …"""
-    numbered = (Path(f"{path}-{n}") for n in range(2, MOST_NAMES))
+    numbered = (Path(f"{path}-{n}") for n in range(2, MAX_NAMES))
     return next((each for each in (path, *numbered) if not each.exists()), path)
 
 

@@ -63,11 +63,11 @@ Read = Callable[[Path], bytes]
 
 #: Nodes, commands, edges and applications of ALL_NODES together, for one load. A real DAG of
 #: 10,000 nodes needs 5 % of it; a few lines of nested splices could exhaust any memory.
-MOST_WORK = 2_000_000
+MAX_WORK = 2_000_000
 
 
 class TooLarge(Exception):
-    """The DAG needs more work than :data:`MOST_WORK`."""
+    """The DAG needs more work than :data:`MAX_WORK`."""
 
 
 class FileCache:
@@ -81,7 +81,7 @@ class FileCache:
         self._read = read
         self._homes = homes
         self.base = homes[0]
-        self._work_left = MOST_WORK
+        self._work_left = MAX_WORK
         self._names: dict[Path, str] = {}
         self._dags: dict[Path, DagFile | None] = {}
         self._paths: dict[tuple[str, tuple[Path, ...]], Path] = {}

@@ -61,7 +61,7 @@ from metlmon.dagman.submit_description import is_environment, parse_lines
 
 RESERVED = frozenset({"PARENT", "CHILD", ALL_NODES})
 
-MOST_PROBLEMS = 1000
+MAX_PROBLEMS = 1000
 """Bounds the problems of a large file that is not a DAG file."""
 
 _HIGHEST_EXIT_CODE = 255
@@ -148,7 +148,7 @@ def parse_dag(data: bytes, name: str) -> DagFile:
         source = _read_command(line, lines)
         if source.command is not None:
             commands.append(source.command)
-        elif len(problems) < MOST_PROBLEMS:
+        elif len(problems) < MAX_PROBLEMS:
             problems.append(source.problem())
         else:
             omitted += 1

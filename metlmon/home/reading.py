@@ -49,7 +49,7 @@ CHECK_SECONDS: Final = 30.0
 CLOCK_SECONDS: Final = 900.0
 """Age at which the figures of a live ensemble are recomputed although nothing changed."""
 
-AGAIN_SECONDS: Final = 1.0
+VISIT_SECONDS: Final = 1.0
 """Pause before an ensemble at which the user has looked is checked."""
 
 RETRY_SECONDS: Final = 30.0
@@ -183,7 +183,7 @@ class HomeReader:
         """Check the files of an ensemble soon; what the user has seen is just being written."""
         entry = self._entries.get(path)
         if entry is not None:
-            entry.due = min(entry.due, self._clock() + AGAIN_SECONDS)
+            entry.due = min(entry.due, self._clock() + VISIT_SECONDS)
 
     def stored(self) -> list[StoredSummary]:
         """The summaries to be stored for the next session."""

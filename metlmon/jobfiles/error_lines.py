@@ -20,7 +20,7 @@ from metlmon.text.visible import clip, visible
 ERROR_TAIL: Final = 64 * 1024
 """Bytes at the end of a file that are searched."""
 
-MOST_LINES: Final = 2000
+MAX_LINES: Final = 2000
 LINE_CHARACTERS: Final = 400
 """Characters kept of the line: an exception may print a tensor."""
 
@@ -280,7 +280,7 @@ _WRAPPER: Final = re.compile(
 def find_error_line(text: str) -> ErrorLine | None:
     """The line of a job's output that says why it failed; None without one."""
     lines = [line[:MATCHED_CHARACTERS] for line in _LINES.split(_SEQUENCES.sub("", text))]
-    lines = lines[-MOST_LINES:]
+    lines = lines[-MAX_LINES:]
     general: tuple[str, Cause] | None = None
     for line in reversed(lines):
         stripped = _PREFIX.sub("", line.strip())

@@ -36,8 +36,8 @@ _PER_STEP: Final = "_step"
 TEST: Final = "test"
 """Prefix of a metric of the test that follows an epoch."""
 
-MOST_METRICS: Final = 256
-MOST_EPOCHS: Final = 100_000
+MAX_METRICS: Final = 256
+MAX_EPOCHS: Final = 100_000
 """Bounds of the values stored per file; a training has a dozen metrics and some hundred epochs."""
 
 NAME_CHARACTERS: Final = 200
@@ -77,7 +77,7 @@ class EpochTable:
         """Add a value that was written in ``epoch``; that of a test may be written after it."""
         is_test = name.startswith(TEST)
         values = (self._tests if is_test else self._values).setdefault(name, {})
-        if epoch in values or len(values) < MOST_EPOCHS:
+        if epoch in values or len(values) < MAX_EPOCHS:
             values[epoch] = value
         if not is_test:
             self._newest = max(self._newest, epoch)
@@ -149,9 +149,9 @@ class _CsvTable:
         if self._epoch_column is None:
             self.problems.append("has no column called epoch")
         metrics = [(index, name) for index, name in enumerate(names) if is_metric(name)]
-        if len(metrics) > MOST_METRICS:
-            self.problems.append(f"has more than {MOST_METRICS} metrics: only those are read")
-        self._columns = metrics[:MOST_METRICS]
+        if len(metrics) > MAX_METRICS:
+            self.problems.append(f"has more than {MAX_METRICS} metrics: only those are read")
+        self._columns = metrics[:MAX_METRICS]
         self._set_empty_fields(len(names))
 
     def _set_empty_fields(self, columns: int) -> None:
@@ -183,14 +183,14 @@ def is_metric(name: str) -> bool:
 
 def whole_epoch(value: float | None) -> int | None:
     """The number of an epoch; None for any other value."""
-    if value is None or not 0 <= value < MOST_EPOCHS or value != int(value):
+    if value is None or not 0 <= value < MAX_EPOCHS or value != int(value):
         return None
     return int(value)
 
 
 # --- metrics.txt and args.txt ------------------------------------------------------------
 
-MOST_LINES: Final = 2000
+MAX_LINES: Final = 2000
 VALUE_CHARACTERS: Final = 500
 
 _SECRET: Final = re.compile(r"token|key|secret|passw|credential|auth", re.IGNORECASE)
@@ -209,7 +209,7 @@ def shown_name(name: str, limit: int) -> str:
 def read_metrics_txt(text: str) -> dict[str, float]:
     """Parse the lines ``key,value`` of ``metrics.txt`` with a numeric value."""
     metrics: dict[str, float] = {}
-    for line in text.splitlines()[:MOST_LINES]:
+    for line in text.splitlines()[:MAX_LINES]:
         name, comma, field = line.partition(",")
         value = number(field) if comma else None
         if name.strip() and value is not None:
@@ -226,7 +226,7 @@ def read_args_txt(text: str) -> dict[str, str]:
     """
     arguments: dict[str, list[str]] = {}
     values: list[str] | None = None
-    for line in text.splitlines()[:MOST_LINES]:
+    for line in text.splitlines()[:MAX_LINES]:
         word = line.strip()
         if re.match(r"--?[A-Za-z]", word):
             name, equals, value = word.lstrip("-").partition("=")
@@ -258,7 +258,7 @@ def _is_mixed(value: str) -> bool:
 PIECE_CHARACTERS: Final = 2000
 """Longer pieces are not progress lines, which have a terminal's width."""
 
-MOST_PIECES: Final = 2000
+MAX_PIECES: Final = 2000
 """Pieces searched for a progress line, from the newest: enough for 64 KB of them."""
 
 _SEQUENCES: Final = re.compile(
@@ -308,7 +308,7 @@ def newest_progress(text: str) -> Streamed | None:
 
 def _newest_first(text: str) -> Iterator[str]:
     end = len(text)
-    for _ in range(MOST_PIECES):
+    for _ in range(MAX_PIECES):
         if end < 0:
             return
         separator = max(text.rfind("\r", 0, end), text.rfind("\n", 0, end))

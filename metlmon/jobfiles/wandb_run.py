@@ -24,7 +24,7 @@ from msgspec import Struct
 from metlmon.jobfiles.records import number
 from metlmon.jobfiles.training_files import (
     EPOCH,
-    MOST_METRICS,
+    MAX_METRICS,
     NAME_CHARACTERS,
     EpochTable,
     MetricsTable,
@@ -102,9 +102,9 @@ def read_wandb_run(blocks: Iterable[bytes]) -> WandbRun:
         merged.setdefault(epochs[text], {}).update(row)
     rows = {epoch: _metrics(values) for epoch, values in merged.items()}
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    if len(names) > MOST_METRICS:
-        log.problems.append(f"has more than {MOST_METRICS} metrics: only those are read")
-    read = frozenset(names[:MOST_METRICS])
+    if len(names) > MAX_METRICS:
+        log.problems.append(f"has more than {MAX_METRICS} metrics: only those are read")
+    read = frozenset(names[:MAX_METRICS])
     newest = {name: value for name, value in rows.pop(None, {}).items() if name in read}
     table = EpochTable()
     for epoch, metrics in rows.items():
@@ -228,7 +228,7 @@ def _name_and_value(item: bytes) -> tuple[str, bytes]:
     return _joined(parts), next((value for field, value in fields if field == _VALUE_JSON), b"")
 
 
-@lru_cache(maxsize=4 * MOST_METRICS)
+@lru_cache(maxsize=4 * MAX_METRICS)
 def _name(path: bytes) -> str:
     """The name of a metric, from the fields with its keys."""
     return _joined([value for _, value in _fields(path) if isinstance(value, bytes)])

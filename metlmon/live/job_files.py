@@ -60,7 +60,7 @@ from metlmon.snapshot.records import Job, Ledger, Run
 
 # --- files that match a pattern, strictly below the dagdir --------------------------------------
 
-MOST_ENTRIES: Final = 100_000
+MAX_ENTRIES: Final = 100_000
 """Maximum number of names read in one directory, three times those of 10,000 jobs."""
 
 MAX_MATCHES: Final = 1000
@@ -153,7 +153,7 @@ class SafeGlob:
                 with filesystem.scandir(path) as entries:
                     names_and_kinds = [
                         (entry.name, entry.is_dir())
-                        for entry in islice(entries, MOST_ENTRIES)
+                        for entry in islice(entries, MAX_ENTRIES)
                         if not entry.is_symlink()
                         or self.resolve_inside(path / entry.name) is not None
                     ]
@@ -235,7 +235,7 @@ LARGEST_SIDECAR: Final = 256_000
 LARGEST_EVENTS: Final = 8_000_000
 """Bytes of a run's provenance events: about 2 kB per epoch."""
 
-MOST_SIDECARS: Final = 1000
+MAX_SIDECARS: Final = 1000
 """Sidecars of one run that are read."""
 
 EVENT_FOLDERS: Final = ("output/provenance", "provenance")
@@ -251,15 +251,15 @@ PROGRESS_TAIL: Final = 16 * 1024
 VALUES_TAIL: Final = 64 * 1024
 """Bytes at the end of a job's output that are searched for values of metrics."""
 
-MOST_FAILED_JOBS: Final = 200
+MAX_FAILED_JOBS: Final = 200
 """Number of failed jobs, and of failed scripts, whose output is read: nobody reads more."""
 
-MOST_LINES: Final = 200_000
+MAX_LINES: Final = 200_000
 
-MOST_VERSIONS: Final = 2000
+MAX_VERSIONS: Final = 2000
 """Number of a run's newest starts whose files are read: each costs three ``stat`` calls."""
 
-MOST_PROBLEMS: Final = 20
+MAX_PROBLEMS: Final = 20
 """Number of problems reported per run."""
 
 STALE_SECONDS: Final = 60.0
@@ -506,7 +506,7 @@ class TrainingFiles:
             },
             summary=dict(files.summary),
             arguments=dict(files.arguments),
-            problems=tuple(files.problems[:MOST_PROBLEMS]),
+            problems=tuple(files.problems[:MAX_PROBLEMS]),
             checkpoints=_distinct_checkpoints(files.checkpoints),
         )
         self._outputs[run] = (signature, output)
@@ -605,10 +605,10 @@ class TrainingFiles:
             return
         checkpoints = folder / "checkpoints"
         names = [n for n in glob.list_directory(checkpoints) if n.endswith(SIDECAR_SUFFIX)]
-        if len(names) > MOST_SIDECARS:
-            text = f"has {len(names)} sidecars, of which {MOST_SIDECARS} are read"
+        if len(names) > MAX_SIDECARS:
+            text = f"has {len(names)} sidecars, of which {MAX_SIDECARS} are read"
             files.problems.append(f"{glob.relative(str(checkpoints))} {text}")
-        for name in names[:MOST_SIDECARS]:
+        for name in names[:MAX_SIDECARS]:
             path = f"{checkpoints}/{name}"
             records = files.take(self._sidecars, path)
             if records == []:
@@ -630,7 +630,7 @@ class TrainingFiles:
 
     def _read_events(self, path: str) -> list[CheckpointRecord]:
         with open_text(path, LARGEST_EVENTS) as lines:
-            return read_events(islice(lines, MOST_LINES), path.removeprefix(self._base))
+            return read_events(islice(lines, MAX_LINES), path.removeprefix(self._base))
 
     def _add_printed(self, files: _RunFiles, jobs: Sequence[Job], builder: SnapshotBuilder) -> None:
         """Add values from stdout for epochs without a value of the primary metric."""
@@ -707,7 +707,7 @@ class TrainingFiles:
     def _errors(self, ledger: Ledger, builder: SnapshotBuilder) -> Errors:
         """The errors that failed jobs and scripts wrote; of many jobs, those of the newest."""
         failed = [job for job in ledger.jobs if job.state is State.FAILED and not job.dagman]
-        failed = failed[-MOST_FAILED_JOBS:]
+        failed = failed[-MAX_FAILED_JOBS:]
         for suffix in ("err", "out"):
             self._read_outputs_ahead(failed, ERROR_TAIL, builder, suffix)
         jobs = {job.job: self._job_error(job, builder) for job in failed}
@@ -716,7 +716,7 @@ class TrainingFiles:
 
     def _script_errors(self, builder: SnapshotBuilder) -> Mapping[NodeKey, JobError]:
         """The errors that failed scripts wrote, if DAGMan stored their output (SCRIPT DEBUG)."""
-        failed = list(builder.failed_scripts())[-MOST_FAILED_JOBS:]
+        failed = list(builder.failed_scripts())[-MAX_FAILED_JOBS:]
         names = (f"{self._dagdir}/{name}" for _, _, name in failed)
         filesystem.read_ahead(self._dagdir, names, ERROR_TAIL, follow=False)
         errors = {}
@@ -813,7 +813,7 @@ def _read_matches(pattern: MetricPattern, path: str) -> EpochValues:
     if pattern.file == "out":
         return matched_values(_LINES.split(read_file_end(path, VALUES_TAIL)), pattern.pattern)
     with open_text(path, LARGEST_CSV) as file:
-        return matched_values(islice(file, MOST_LINES), pattern.pattern)
+        return matched_values(islice(file, MAX_LINES), pattern.pattern)
 
 
 def _read_error_line(path: str) -> ErrorLine | None:
@@ -858,7 +858,7 @@ def _versions(glob: SafeGlob, folders: Iterable[Path]) -> list[_Version]:
         is_repeated = counts[version.number] > 1
         return number, _mtime(version.path) if is_repeated else 0.0, version.path
 
-    return sorted(versions.values(), key=order)[-MOST_VERSIONS:]
+    return sorted(versions.values(), key=order)[-MAX_VERSIONS:]
 
 
 def _wandb_paths(glob: SafeGlob, folders: Iterable[Path]) -> list[str]:
@@ -870,7 +870,7 @@ def _wandb_paths(glob: SafeGlob, folders: Iterable[Path]) -> list[str]:
         for path in glob.matching(place, {}, folder)
     }
     order = sorted(paths, key=lambda path: (path.parent.name, path))
-    return [str(path) for path in order[-MOST_VERSIONS:]]
+    return [str(path) for path in order[-MAX_VERSIONS:]]
 
 
 def _mtime(path: str) -> float:

@@ -69,7 +69,7 @@ NOTICES_PER_KIND = 50
 not fill the memory."""
 
 
-MOST_ENDS: Final = 50
+MAX_ENDS: Final = 50
 """Ends that are stored per name of an annex."""
 
 
@@ -677,7 +677,7 @@ class Ensemble:
             known = self.annex_ends.get(name, ())
             local = {datetime.fromtimestamp(int(time), zone).replace(tzinfo=None) for time in times}
             if not local.issubset(known):
-                self.annex_ends[name] = sorted(local.union(known))[-MOST_ENDS:]
+                self.annex_ends[name] = sorted(local.union(known))[-MAX_ENDS:]
                 changed = True
         return changed
 

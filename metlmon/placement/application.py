@@ -76,7 +76,7 @@ from metlmon.text.site_lists import SEPARATOR, joined, site_list
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 200
 COMMAND_LIMIT: Final = 100_000
-MOST_NAMES: Final = 8
+MAX_NAMES: Final = 8
 """Maximum number of runs or jobs that one line names."""
 
 LONGEST_LIST: Final = 200
@@ -194,18 +194,18 @@ def application_lines(application: Application) -> list[str]:
 
 
 def _name_list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"{plain(', '.join(names[:MOST_NAMES]), REASON_LIMIT)}{more}"
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"{plain(', '.join(names[:MAX_NAMES]), REASON_LIMIT)}{more}"
 
 
 def undo_lines(changes: Sequence[SiteChange]) -> list[str]:
     """``run0 → as the DAG says``: where runs and jobs go once changes are undone."""
     lines = []
-    for change in changes[:MOST_NAMES]:
+    for change in changes[:MAX_NAMES]:
         sites = _sites_text(change.before or "") or "as the DAG says"
         lines.append(f"{plain(change.name, NAME_LIMIT)} → {sites}")
-    if len(changes) > MOST_NAMES:
-        lines.append(f"and {len(changes) - MOST_NAMES} more")
+    if len(changes) > MAX_NAMES:
+        lines.append(f"and {len(changes) - MAX_NAMES} more")
     return lines
 
 
@@ -605,7 +605,7 @@ def _now() -> str:
 PINNED: Final = "instead of the condition on the site in its requirements"
 ADDED: Final = "below its requirements"
 
-MOST_NAMED: Final = 8
+MAX_NAMED: Final = 8
 """Maximum number of runs that are named with a line."""
 
 
@@ -675,7 +675,7 @@ def _are_pinned(runs: Iterable[Run]) -> bool:
 
 def submit_line_text(row: SubmitLine) -> tuple[str, str]:
     """The place of a line, with the names of some of its runs, and the line."""
-    runs = plain(", ".join(row.runs[:MOST_NAMED]), 200)
-    more = f" and {len(row.runs) - MOST_NAMED} more" if len(row.runs) > MOST_NAMED else ""
+    runs = plain(", ".join(row.runs[:MAX_NAMED]), 200)
+    more = f" and {len(row.runs) - MAX_NAMED} more" if len(row.runs) > MAX_NAMED else ""
     place = f"{plain(row.file, 100)}, {row.where} (for the next epochs of {runs}{more}):"
     return place, plain(row.line, 400)

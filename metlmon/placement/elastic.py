@@ -130,7 +130,7 @@ def speedups(maximum: int) -> tuple[float, ...]:
 NO_EXPIRY_SECONDS: Final = 3600.0
 """Horizon if no end is known: a change has to pay off within an hour."""
 
-MOST_WORKERS: Final = 512
+MAX_WORKERS: Final = 512
 """Maximum number of shared workers, more than an annex has: a slot's ad may have any number."""
 
 _VARIABLES: Final = frozenset({"nnodes", "workers"})
@@ -198,7 +198,7 @@ def elastic_advice(
             )
         )
     available = nodes or most_at_once((each.start, each.end) for each in executions)
-    available = min(available, MOST_WORKERS, sum(each.maximum for each in elastic))
+    available = min(available, MAX_WORKERS, sum(each.maximum for each in elastic))
     allocation = allocate_nodes(elastic, available, horizon)
     advice = []
     for run, each, advised in zip(runs, elastic, allocation, strict=True):

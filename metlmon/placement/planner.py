@@ -325,7 +325,7 @@ TRIALS: Final = 60
 HALF_SHARED: Final = 0.5
 """How far offers of several pools add up, from 0 (they are shared) to 1; unknown, hence half."""
 
-LEAST_SHARE: Final = 1e-9
+MIN_SHARE: Final = 1e-9
 """Share of the epochs below which none counts as left."""
 
 
@@ -359,7 +359,7 @@ def end_hours(
         hours = _hours_of_all(demands, present, openings, offers, added, luck)
         part = min(left, (end - now) / hours) if hours else left
         left, now = left - part, now + part * hours
-        if left <= LEAST_SHARE:
+        if left <= MIN_SHARE:
             return now
     return None
 

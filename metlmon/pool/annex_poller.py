@@ -26,8 +26,8 @@ from metlmon.pool.connection import PoolConnection, PoolUnreachable
 from metlmon.pool.queue_checks import user_name
 from metlmon.pool.types import LONGEST_PAUSE, QUERY_SECONDS, PoolError, QueueJob, QueueSnapshot
 
-MOST_COLLECTORS: Final = 4
-MOST_NAMES: Final = 200
+MAX_COLLECTORS: Final = 4
+MAX_NAMES: Final = 200
 
 
 class AnnexPoller:
@@ -216,7 +216,7 @@ def _names(requests: Iterable[AnnexRequest], jobs: Iterable[QueueJob]) -> list[s
     """The names of annexes to query, each once regardless of case."""
     names = {job.annex.casefold(): job.annex for job in jobs if job.annex}
     names.update({request.name.casefold(): request.name for request in requests})
-    return sorted(names.values())[:MOST_NAMES]
+    return sorted(names.values())[:MAX_NAMES]
 
 
 def _addresses(queue: AnnexQueue, requests: Iterable[AnnexRequest], user: str) -> list[str]:
@@ -228,4 +228,4 @@ def _addresses(queue: AnnexQueue, requests: Iterable[AnnexRequest], user: str) -
         [queue.collector, *(request.collector for request in requests if request.owner == user)]
     )
     found = [address for address in addresses if address]
-    return (found or [queue.pool_collector] * bool(queue.pool_collector))[:MOST_COLLECTORS]
+    return (found or [queue.pool_collector] * bool(queue.pool_collector))[:MAX_COLLECTORS]

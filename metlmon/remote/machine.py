@@ -141,7 +141,7 @@ def length_of(answer: Any, data: bytes) -> int:
 BLOCK: Final = 1 << 13
 """Bytes of the blocks in which files are read and stored."""
 
-LEAST_READ: Final = 1 << 16
+MIN_READ: Final = 1 << 16
 """Minimum bytes that are fetched at once when a file is read backwards."""
 
 
@@ -269,7 +269,7 @@ class Content:
         first, stop = start // BLOCK, -(-end // BLOCK)
         if self._known_end(first) > start:
             # Comparing sends no byte, and more of a file that is read in order will be wanted.
-            limit = first + (COMPARED_BYTES if end - start >= LEAST_READ else 0) // BLOCK
+            limit = first + (COMPARED_BYTES if end - start >= MIN_READ else 0) // BLOCK
             while stop in self.known and stop < limit:
                 stop += 1
         elif first - 1 in self.known:
@@ -280,7 +280,7 @@ class Content:
             stop = max(stop, 2 * first - before)
         else:
             # It is read backwards, like pages of an output.
-            while first and first - 1 not in self.known and stop - first < LEAST_READ // BLOCK:
+            while first and first - 1 not in self.known and stop - first < MIN_READ // BLOCK:
                 first -= 1
         return first * BLOCK, stop * BLOCK
 
@@ -324,7 +324,7 @@ LOOK_SECONDS: Final = 0.5
 QUERIED_TOGETHER: Final = 100
 """Number of directories that are queried together."""
 
-MOST_SEARCHED: Final = 5000
+MAX_SEARCHED: Final = 5000
 """Maximum number of directories in one directory that may be queried together."""
 
 FILE_TYPES: Final = {"f": stat.S_IFREG, "d": stat.S_IFDIR, "l": stat.S_IFLNK}
@@ -847,7 +847,7 @@ class Machine:
     def _add_unlisted(self, directory: str, names: Mapping[str, tuple[str, int]]) -> None:
         """Record the directories that a listing has named; hidden ones are not searched."""
         named = (name for name, (kind, _) in names.items() if kind == "d" and name[0] != ".")
-        for name in islice(named, MOST_SEARCHED):
+        for name in islice(named, MAX_SEARCHED):
             path = posixpath.join(directory, name)
             if not self._numbers.keys() & {("list", path), ("few", path)}:
                 self._unlisted[path] = None

@@ -30,11 +30,11 @@ from metlmon.serve.app_process import AppProcess, message_screen
 
 ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
-MOST_TABS: Final = 8
+MAX_TABS: Final = 8
 """Maximum dashboards at a time: each is a process of 50 MB or more."""
 
 TOO_MANY: Final = (
-    f"metlmon: {MOST_TABS} dashboards are open in tabs already: close one, then start this again"
+    f"metlmon: {MAX_TABS} dashboards are open in tabs already: close one, then start this again"
 )
 
 HEARTBEAT_SECONDS: Final = 15.0
@@ -71,7 +71,7 @@ PAGE_POLICY: Final = (
 HEAD_SECONDS: Final = 10.0
 """Time for a request after connecting; slower ones need the token."""
 
-MOST_STRANGERS: Final = 64
+MAX_STRANGERS: Final = 64
 """Maximum connections without a token; beyond it the oldest, hardly the owner's, is closed."""
 
 BACKLOG: Final = 32
@@ -163,7 +163,7 @@ class DashboardServer(Server):
 
     def _limit(self, connection: web.RequestHandler) -> None:
         """Close a new connection if it sends no request with the token soon."""
-        if len(self._strangers) >= MOST_STRANGERS:
+        if len(self._strangers) >= MAX_STRANGERS:
             self._close_stranger(next(iter(self._strangers)))
         loop = asyncio.get_running_loop()
         close = loop.call_later(HEAD_SECONDS, self._close_stranger, connection)
@@ -270,7 +270,7 @@ class DashboardServer(Server):
         """The connection of a tab: its program runs as long as this."""
         websocket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, timeout=CLOSE_SECONDS)
         await websocket.prepare(request)
-        if len(self._processes) >= MOST_TABS:
+        if len(self._processes) >= MAX_TABS:
             await websocket.send_bytes(message_screen(TOO_MANY))
             await websocket.close()
             return websocket

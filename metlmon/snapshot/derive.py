@@ -91,7 +91,7 @@ _SPECIAL_ORDER: Final = (
 )
 """The order in which DAGMan runs special nodes."""
 
-MOST_SPECIAL: Final = 30
+MAX_SPECIAL: Final = 30
 """Special nodes in a snapshot; the node tree has all of them."""
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
@@ -744,7 +744,7 @@ class Derivation:
                 if key not in self.runs.parts and record.node.kind in plain_kinds
             ]
         # Cut before sorting, so that a FINAL node is kept rather than many plain ones.
-        del keys[MOST_SPECIAL:]
+        del keys[MAX_SPECIAL:]
         keys.sort(key=lambda key: _SPECIAL_ORDER.index(self.nodes[key].node.kind))
         return keys
 

@@ -27,7 +27,7 @@ from metlmon.stats.curves import Course, Curves, Goal, MetricCurve, best_curve, 
 from metlmon.stats.sweep import SweepVariables, Value, constant_values, find_sweep
 from metlmon.stats.totals import group_by
 
-MOST_NODES: Final = 50_000
+MAX_NODES: Final = 50_000
 """Number of nodes up to which swept variables are searched for unasked: it takes 0.2 s."""
 
 NO_SWEEP: Final = SweepVariables()
@@ -99,7 +99,7 @@ def run_figures(stats_input: StatsInput) -> RunFigures:
     # Without progress lines, which change every few seconds: rows take them from elsewhere.
     metric_curves = curves(replace(stats_input, streams={}))
     nodes = sum(stats_input.status.node_states.values())
-    sweep = find_sweep(stats_input.load_description().nodes) if nodes <= MOST_NODES else NO_SWEEP
+    sweep = find_sweep(stats_input.load_description().nodes) if nodes <= MAX_NODES else NO_SWEEP
     return RunFigures(metric_curves, sweep, wall_seconds(stats_input))
 
 

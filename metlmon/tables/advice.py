@@ -20,7 +20,7 @@ from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, PLAIN, Line, line
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 200
-MOST_NAMES: Final = 8
+MAX_NAMES: Final = 8
 """Maximum number of runs named in one line."""
 
 
@@ -214,7 +214,7 @@ def runs_excluded_lines(plan: PlacementPlan) -> list[Line]:
     """``run4 does not continue: failed``: a line for each reason."""
     lines = []
     for reason, runs in _reasons(plan).items():
-        names = listed([plain(each.run, NAME_LIMIT) for each in runs], MOST_NAMES)
+        names = listed([plain(each.run, NAME_LIMIT) for each in runs], MAX_NAMES)
         lines.append(line((f"not planned: {names}: ", DIM), plain(reason, REASON_LIMIT)))
     return lines
 

@@ -28,11 +28,11 @@ from metlmon.text.formatting import STATES, clip, count
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, PLAIN, Line, TextStyle, line, symbol_span, text
 
 RUN_CELLS: Final = 11
-MOST_CELLS: Final = 28
+MAX_CELLS: Final = 28
 """Minimum and maximum width of a run's column in cells."""
 
 NAME_CELLS: Final = 22
-MOST_PLACES: Final = 6
+MAX_PLACES: Final = 6
 """Maximum number of sites, and of GPU models, with a line of their own."""
 
 
@@ -92,7 +92,7 @@ def comparison_lines(
             cell=partial(_cell, index=index),
             minimum=RUN_CELLS,
             comfortable=RUN_CELLS,
-            maximum=MOST_CELLS,
+            maximum=MAX_CELLS,
         )
         for index in range(len(runs))
     ]
@@ -140,7 +140,7 @@ def _metric_difference(points: Sequence[Point | None], goal: Goal | None) -> Lin
 def run_name(run: ComparedRun, style: TextStyle = BOLD, sign: str = "") -> Line:
     """The name above a column; the best run has a star."""
     star = line((f"{BEST} ", BEST_STYLE)) if run.best else ()
-    return star + line((f"{sign} " if sign else "", style), (clip(run.row.run, MOST_CELLS), style))
+    return star + line((f"{sign} " if sign else "", style), (clip(run.row.run, MAX_CELLS), style))
 
 
 def headline(comparison: Comparison) -> str:
@@ -277,12 +277,12 @@ def _place_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
         ordered = sorted(totals, key=lambda place: -totals[place])
         if ordered and word == "at":
             yield CompareRow("completed epochs", [()] * len(runs))
-        for place in ordered[:MOST_PLACES]:
+        for place in ordered[:MAX_PLACES]:
             name = formatting.gpu_short(place) if word == "on" else clip(place or "unknown", 40)
             counts = [each.get(place, 0) for each in places]
             more = _difference(counts, formatting.number)
             yield CompareRow(f"  {word} {name}", list(map(_epochs, counts)), more)
-        rest = ordered[MOST_PLACES:]
+        rest = ordered[MAX_PLACES:]
         if rest:
             label = f"  {word} {len(rest)} others"
             counts = [sum(each.get(place, 0) for place in rest) for each in places]

@@ -633,7 +633,7 @@ SPARK_STEPS: Final = "▁▂▃▄▅▆▇"
 NOT_FINITE: Final = "×"
 """Marks NaN and infinity in a sparkline."""
 
-MOST_VARIABLES: Final = 6
+MAX_VARIABLES: Final = 6
 """Maximum number of swept variables with a column of their own."""
 
 NAME_CELLS: Final = 14
@@ -668,7 +668,7 @@ def variable_columns(figures: RunFigures | None) -> list[Column[Run]]:
     if figures is None:
         return []
     columns: list[Column[Run]] = []
-    for place, name in enumerate(figures.swept_names[:MOST_VARIABLES]):
+    for place, name in enumerate(figures.swept_names[:MAX_VARIABLES]):
         texts = short_values({figures.swept_value(run, name) for run in figures.sweep.runs})
 
         def value(row: Run, name: str = name) -> str | float | None:
@@ -689,7 +689,7 @@ def variable_columns(figures: RunFigures | None) -> list[Column[Run]]:
                 title=title,
                 doc="value of a variable (VARS) in which the runs differ",
                 align=align,
-                drop=5 - (MOST_VARIABLES - place) / MOST_VARIABLES,
+                drop=5 - (MAX_VARIABLES - place) / MAX_VARIABLES,
                 cell=cell,
                 maximum=VALUE_CELLS,
             )

@@ -66,8 +66,8 @@ GOOD_CELL, LOST_CELL, FLYING_CELL = "▇", "▚", "▓"
 MAX_PLACES_WIDTH: Final = 300
 """Width of the sites of a cause if the output has no width, as there may be hundreds of them."""
 
-LEAST_BAR: Final = 10
-MOST_BAR: Final = 60
+MIN_BAR: Final = 10
+MAX_BAR: Final = 60
 """Width of a bar on a narrow and on a wide screen."""
 
 NAME_LIMIT: Final = 40
@@ -175,7 +175,7 @@ def single_bar(amount: float, largest: float, width: int | None, is_bad: bool) -
     if amount <= 0 or largest <= 0:
         return ()
     cell, style = (LOST_CELL, BAD) if is_bad else (GOOD_CELL, GOOD)
-    return line((cell * max(1, round((width or LEAST_BAR) * amount / largest)), texture(style)))
+    return line((cell * max(1, round((width or MIN_BAR) * amount / largest)), texture(style)))
 
 
 def legend(totals: UsageTotals, short: bool = False, incomplete: bool = False) -> Line:
@@ -311,9 +311,9 @@ def _group_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]
             HOURS,
             title=measure.hours.upper(),
             align="left",
-            cell=lambda r, width: stacked_bar(r.totals.hours, largest, width or LEAST_BAR),
-            minimum=LEAST_BAR,
-            grow=MOST_BAR,
+            cell=lambda r, width: stacked_bar(r.totals.hours, largest, width or MIN_BAR),
+            minimum=MIN_BAR,
+            grow=MAX_BAR,
             graphic=True,
         ),
         replace(GOODPUT, drop=5, write=hours),
@@ -396,7 +396,7 @@ def _cell_columns(rows: Sequence[SiteGpuUsage], usage: Usage) -> list[Column[Any
             graphic=True,
             minimum=6,
             comfortable=6,
-            grow=MOST_BAR,
+            grow=MAX_BAR,
         ),
         replace(
             SAME_GPU,
@@ -497,7 +497,7 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
             drop=1,
             cell=bar,
             graphic=True,
-            minimum=LEAST_BAR,
+            minimum=MIN_BAR,
             grow=24,
         ),
         Column("code", code_of, drop=2),

@@ -295,7 +295,7 @@ def metric_format(values: Iterable[float | None], digits: int = 4) -> Callable[[
     known = sorted(abs(value) for value in values if value and math.isfinite(value))
     middle = known[len(known) // 2] if known else 1.0
     decimals = max(0, digits - 1 - math.floor(math.log10(middle)))
-    if decimals > MOST_DECIMALS:
+    if decimals > MAX_DECIMALS:
         return metric
 
     def write(value: float) -> str:
@@ -311,7 +311,7 @@ def metric_format(values: Iterable[float | None], digits: int = 4) -> Callable[[
     return write
 
 
-MOST_DECIMALS: Final = 6
+MAX_DECIMALS: Final = 6
 
 
 def refused_submissions(times: int) -> str:

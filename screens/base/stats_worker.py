@@ -38,7 +38,7 @@ WRITTEN_SECONDS: Final = 5.0
 CLOCK_SECONDS: Final = 15.0
 """Maximum age while only the clock advances: values are in hours and costly to compute."""
 
-SHARE_IDLE: Final = 400.0
+IDLE_INTERVAL_FACTOR: Final = 400.0
 """Minimum ratio of that maximum age to the computation time: limits the load to 0.25 %."""
 
 SHARE: Final = 5.0
@@ -73,7 +73,7 @@ class _BuiltInput(Struct):
         """Whether it belongs to this snapshot, or to one that differs only by a little time."""
         if self.snapshot is snapshot:
             return True
-        if time.monotonic() - self.built_at > max(CLOCK_SECONDS, SHARE_IDLE * self.cost):
+        if time.monotonic() - self.built_at > max(CLOCK_SECONDS, IDLE_INTERVAL_FACTOR * self.cost):
             return False
         return _fingerprint(self.snapshot.status) == _fingerprint(snapshot.status)
 

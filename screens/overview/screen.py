@@ -59,21 +59,21 @@ RUN_ACTIONS: Final = TREE_ACTIONS | {
 }
 """Actions without effect if no ensemble is shown."""
 
-MOST_LINES: Final = 5
+MAX_LINES: Final = 5
 """Lines of the header without room for blank lines."""
 
 BELOW_HEADER: Final = 6
 """Lines that the header leaves free on a low terminal: column titles, three runs, rule, keys."""
 
 
-LEAST_PANE: Final = 6
-MOST_PANE: Final = 16
+MIN_PANE: Final = 6
+MAX_PANE: Final = 16
 """Lines of the pane below the list, which shows the run under the cursor."""
 
-REST_SECONDS: Final = 0.1
+CURSOR_REST_SECONDS: Final = 0.1
 """Time that the cursor rests on a run before the pane shows it: drawing a curve takes 20 ms."""
 
-MOST_JOBS: Final = 4
+MAX_JOBS: Final = 4
 """Maximum jobs whose states the pane shows, the newest ones."""
 
 
@@ -185,9 +185,9 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         rows = sum(row.height for row in self.table.rows)
         # Titles, rule and keys; and a blank line, in which the filter is typed.
         free = size.height - heads - rows - 4 - self.tab_lines
-        is_shown = self._selected is not None and size.width >= WIDE and free >= LEAST_PANE
+        is_shown = self._selected is not None and size.width >= WIDE and free >= MIN_PANE
         if is_shown:
-            pane.styles.height = min(free, MOST_PANE)
+            pane.styles.height = min(free, MAX_PANE)
         elif pane.has_focus:
             self.set_focus(self.table)
         pane.display = is_shown
@@ -200,7 +200,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             self._rest = None
         moved = self._selected is not None and self._in_pane != self._selected.key
         if moved and self._in_pane in self.table.keys:
-            self._rest = self.set_timer(REST_SECONDS, self._fill_pane)
+            self._rest = self.set_timer(CURSOR_REST_SECONDS, self._fill_pane)
         else:
             self._fill_pane()
 
@@ -212,7 +212,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             return
         stats, room = self.context.stats, self.app.size.width - EDGE - 1
         figures = stats.value(run_figures)
-        height = min(MOST_PANE, int(pane.styles.height.value) if pane.styles.height else 0)
+        height = min(MAX_PANE, int(pane.styles.height.value) if pane.styles.height else 0)
         left = room * 3 // 5
         curves = None if figures is None else figures.curves
         chart = self.run_chart(curves, row.key, left - 1, height - 2)
@@ -226,7 +226,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         ]
         view = self.context.feed.run_view(row.key)
         rows = () if view is None else (*view.epochs, *view.side)
-        newest = sorted({job for each in rows for job in each.jobs})[-MOST_JOBS:]
+        newest = sorted({job for each in rows for job in each.jobs})[-MAX_JOBS:]
         changes = epochs_table.last_changes(
             self.job_rows(newest), max(2, height - len(texts)), self.this_year
         )
@@ -307,7 +307,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             *((1, line(" ") + content) for content in (quiet,) if content),
             *((5, line(" ") + content) for content in (others, special) if content),
         ]
-        most = min(MOST_LINES, self.app.size.height - BELOW_HEADER - self.tab_lines)
+        most = min(MAX_LINES, self.app.size.height - BELOW_HEADER - self.tab_lines)
         kept = sorted(range(len(ranked)), key=lambda index: ranked[index][0])[:most]
         lines = [ranked[index][1] for index in sorted(kept)]
         if forecast is not None and forecast.remaining and line(" ") + hours[-1] not in lines:

@@ -26,11 +26,11 @@ FIRST_COLOUR: Final = 16
 """First colour number passed to plotext; it writes lower ones as other codes."""
 
 _CODE: Final = re.compile(r"\x1b\[([0-9;]*)m")
-_LEAST_TICK_CELLS: Final = 6
+_MIN_TICK_CELLS: Final = 6
 """Minimum distance in cells of the labels below the chart."""
 
 _LINES_PER_TICK: Final = 2
-_MOST_TICKS: Final = 6
+_MAX_TICKS: Final = 6
 """Maximum number of labels beside the chart; no two are on adjacent lines."""
 
 
@@ -142,7 +142,7 @@ def scale_of(values: Iterable[float], epochs: Iterable[float], log: bool) -> Sca
 def _value_labels(scale: Scale, height: int) -> dict[int, str]:
     """Labels of round values by line number, as many as are legible."""
     low, high = scale.height(scale.low), scale.height(scale.high)
-    limit = max(2, min(_MOST_TICKS, height // _LINES_PER_TICK))
+    limit = max(2, min(_MAX_TICKS, height // _LINES_PER_TICK))
     line_height = (high - low) / (height - 1)
     minimum_step = _LINES_PER_TICK * line_height
     values = (
@@ -196,7 +196,7 @@ def _multiples(low: float, high: float, step: float) -> list[float]:
 
 def _epoch_labels(scale: Scale, width: int) -> str:
     span = scale.last - scale.first
-    limit = max(1, width // _LEAST_TICK_CELLS)
+    limit = max(1, width // _MIN_TICK_CELLS)
     step = next(
         candidate
         for candidate in _steps(max(1.0, span / limit))

@@ -157,7 +157,7 @@ def hasten(speed: float) -> None:
         setattr(sessions, name, TICK)
     sessions.IDLE_INTERVAL_FACTOR = sessions.INTERVAL_FACTOR = 0.0  # type: ignore[misc]
     stats_worker.CLOCK_SECONDS /= speed  # type: ignore[misc]
-    stats_worker.SHARE_IDLE /= speed  # type: ignore[misc]
+    stats_worker.IDLE_INTERVAL_FACTOR /= speed  # type: ignore[misc]
 
 
 async def watch(

@@ -54,8 +54,8 @@ from metlmon.eventlog.events import (
 )
 from metlmon.eventlog.reader import parse, parse_fast
 from metlmon.jobfiles.training_files import (
-    MOST_EPOCHS,
-    MOST_METRICS,
+    MAX_EPOCHS,
+    MAX_METRICS,
     NAME_CHARACTERS,
     newest_progress,
     printed_values,
@@ -348,9 +348,9 @@ def metrics(data: bytes) -> None:
 def metrics_csv(data: bytes) -> None:
     lines = io.StringIO(data.decode("utf-8", "replace"), newline="").readlines()
     table = read_metrics_csv(lines)
-    check(len(table.values) <= 2 * MOST_METRICS * max(1, len(lines)), "too many metrics")
+    check(len(table.values) <= 2 * MAX_METRICS * max(1, len(lines)), "too many metrics")
     for values in table.values.values():
-        check(all(0 <= epoch < MOST_EPOCHS for epoch in values), "an epoch that is none")
+        check(all(0 <= epoch < MAX_EPOCHS for epoch in values), "an epoch that is none")
     check(len(table.problems) <= 20, "more sentences than anybody reads")
     _sound_sentences(table.problems)
     more = read_metrics_csv([*lines, "half a li"])
@@ -363,10 +363,10 @@ def wandb_run(data: bytes) -> None:
         blocks = [file[at : at + BLOCK_BYTES] for at in range(0, len(file), BLOCK_BYTES)]
         run = read_wandb_run(blocks)
         values = run.table.values
-        check(len({*values, *run.newest}) <= MOST_METRICS, "too many metrics")
+        check(len({*values, *run.newest}) <= MAX_METRICS, "too many metrics")
         check(all(len(name) <= NAME_CHARACTERS for name in values), "a name without bounds")
         for by_epoch in values.values():
-            check(all(0 <= epoch < MOST_EPOCHS for epoch in by_epoch), "an epoch that is none")
+            check(all(0 <= epoch < MAX_EPOCHS for epoch in by_epoch), "an epoch that is none")
         check(not (values and run.newest), "rows with an epoch, and rows without one")
         check(len(run.table.problems) <= 3, "more sentences than anybody reads")
         _sound_sentences(run.table.problems)

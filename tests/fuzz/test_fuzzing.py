@@ -19,7 +19,7 @@ from tests.fuzz.targets import BETWEEN, TARGETS
 RUNS = 60
 """Inputs of each target: with its seeds they take a second."""
 
-MOST_SECONDS = 600.0
+MAX_SECONDS = 600.0
 """Far beyond what a busy machine needs: only a hang takes that long."""
 
 FOUND = sorted(path for path in FINDINGS.glob("*/*") if path.is_file())
@@ -34,7 +34,7 @@ def test_bounded_run_finds_nothing(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "tests" / "fuzz" / "run.py"), "all"]
     bounded = ["--runs", str(RUNS), "--seed", "7", "--findings", str(tmp_path)]
     done = subprocess.run(
-        [*command, *bounded], capture_output=True, text=True, timeout=MOST_SECONDS, check=False
+        [*command, *bounded], capture_output=True, text=True, timeout=MAX_SECONDS, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" executions") == len(TARGETS)

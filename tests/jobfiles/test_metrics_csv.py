@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.jobfiles.records import number
-from metlmon.jobfiles.training_files import MOST_METRICS, MetricsTable, read_metrics_csv
+from metlmon.jobfiles.training_files import MAX_METRICS, MetricsTable, read_metrics_csv
 
 HEAD = "lr-Adagrad,step,train_loss_step,epoch,val_loss,test_loss\n"
 
@@ -114,10 +114,10 @@ def test_file_without_epochs_is_reported() -> None:
 
 
 def test_kept_values_are_bounded() -> None:
-    many = MOST_METRICS + 50
+    many = MAX_METRICS + 50
     names = ",".join(f"m{n}" for n in range(many))
     table = read(f"epoch,{names}\n0,{','.join('1' for _ in range(many))}\n")
-    assert len(table.values) == MOST_METRICS
+    assert len(table.values) == MAX_METRICS
     assert "more than" in table.problems[0]
 
 

@@ -74,7 +74,7 @@ def test_sidecar_without_a_checkpoint_is_reported(dagdir: Dagdir) -> None:
 
 
 def test_excessive_files_are_reported(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_files, "MOST_SIDECARS", 2)
+    monkeypatch.setattr(job_files, "MAX_SIDECARS", 2)
     for epoch in range(3):
         dagdir.write(f"{CHECKPOINTS}/e{epoch}.ckpt.provenance.json", sidecar(epoch, f"aa{epoch}"))
     dagdir.write(f"{CHECKPOINTS}/e0.ckpt.provenance.json", sidecar() + " " * 300_000)

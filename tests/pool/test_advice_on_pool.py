@@ -14,7 +14,7 @@ from tests.pool import new_ensemble, site_ensemble
 from tests.pool.site_ensemble import Sites
 
 RUNS, EPOCHS = 6, 4
-MOST_EPOCHS = 2
+MAX_EPOCHS = 2
 """Of a run, tried at the failing site."""
 DECIDED_SECONDS = 4
 """From the gate's decision to the submission of the job, and a second of either clock."""
@@ -136,7 +136,7 @@ def test_all_runs_leave_the_failing_site_within_two_epochs(advised: AdvisedEnsem
             and each.site == advised.sites.failing
             and each.start < advised.undone_at
         }
-        assert len(tried) <= MOST_EPOCHS, sorted(tried)
+        assert len(tried) <= MAX_EPOCHS, sorted(tried)
     # One epoch at a time may try it again.
     assert sum(advised.sites.failing in sites for sites in advised.advised.values()) <= 1
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from metlmon.remote import agent
-from metlmon.remote.machine import BLOCK, LEAST_READ, Machine
+from metlmon.remote.machine import BLOCK, MIN_READ, Machine
 
 LARGEST = 40 * BLOCK
 
@@ -87,7 +87,7 @@ class ChangingFile:
         content = self.path.read_bytes()
         with self.machine.open(str(self.path)) as file:
             for _ in range(4):
-                length = self._chance.choice((1, 256, 5000, LEAST_READ, LARGEST))
+                length = self._chance.choice((1, 256, 5000, MIN_READ, LARGEST))
                 at_end = max(0, len(content) - length)
                 anywhere = self._chance.randint(0, LARGEST)
                 start = self._chance.choice((0, len(content) // 2, anywhere, at_end))

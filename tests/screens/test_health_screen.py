@@ -15,7 +15,7 @@ from screens.health import EntryPane, HealthScreen
 from screens.job import JobScreen
 from screens.overview.header import header as overview_header
 from screens.overview.header import health_lines
-from screens.overview.screen import MOST_LINES
+from screens.overview.screen import MAX_LINES
 from screens.run import RunScreen
 from screens.sites import ExecutionsScreen
 from tests.health.ensembles import REMOVED_BY_POLICY, EventLog, chains, removed_after_hold, write
@@ -96,7 +96,7 @@ async def test_stopped_entry_comes_first(removed: StaticSession) -> None:
         assert "disk quota at the access point (hold 12)   3   run2 run3 run7" in seen.lines[2]
         assert "→ Free space or raise the quota" in seen.lines[3]
         assert "failed" not in seen.text, "what was removed is not called failed anywhere"
-        assert "RUN " in seen.lines[MOST_LINES]
+        assert "RUN " in seen.lines[MAX_LINES]
     async with opened(removed, WIDE) as seen:
         for cause in ("disk quota", "wall-time limit", "output transfer failed", "input 5"):
             assert "→ " in seen.line(cause)

@@ -16,7 +16,7 @@ from metlmon.tracking.metrics_server import MetricsServer
 from tests.support.served_dashboard import needed_module, open_tab, running_server
 
 SERVER = needed_module("metlmon.serve.server")
-STATICS, MOST_TABS, DashboardServer = SERVER.STATICS, SERVER.MOST_TABS, SERVER.DashboardServer
+STATICS, MAX_TABS, DashboardServer = SERVER.STATICS, SERVER.MAX_TABS, SERVER.DashboardServer
 
 ROUTES = ("/", "/ws/x", "/download/x", "/static/", "/nothing", *(f"/static/{s}" for s in STATICS))
 
@@ -182,13 +182,13 @@ async def test_number_of_tabs_is_limited(server: DashboardServer) -> None:
     async with aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{server.port}/ws/{server.token}"
         own = f"http://127.0.0.1:{server.port}"
-        tabs = [await session.ws_connect(url, origin=own) for _ in range(MOST_TABS)]
+        tabs = [await session.ws_connect(url, origin=own) for _ in range(MAX_TABS)]
         async with open_tab(server.url) as one_more:
             await one_more.wait_closed()
-            assert f"{MOST_TABS} dashboards are open in tabs already: close one" in one_more.text
+            assert f"{MAX_TABS} dashboards are open in tabs already: close one" in one_more.text
         await tabs[0].close()
         # Its program ends soon after.
-        while len(server._processes) == MOST_TABS:
+        while len(server._processes) == MAX_TABS:
             await asyncio.sleep(0.01)
         async with open_tab(server.url) as next_tab:
             with pytest.raises(TimeoutError):
@@ -233,7 +233,7 @@ async def test_partial_request_times_out(
 async def test_partial_requests_do_not_block_the_owner(
     server: DashboardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SERVER, "MOST_STRANGERS", 4)
+    monkeypatch.setattr(SERVER, "MAX_STRANGERS", 4)
     halves = [half_request(server.port) for _ in range(20)]
 
     page = await ask(server, f"/?token={server.token}")

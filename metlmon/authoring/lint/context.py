@@ -19,7 +19,7 @@ from metlmon.eventlog.events import site_in_ad
 from metlmon.live.file_access import UnreadableFile, read_file_end, read_regular_file
 from metlmon.model.run import RunPart, parse_run_part
 
-MOST_FILES: Final = 20_000
+MAX_FILES: Final = 20_000
 """Limit of path look-ups: each costs a stat, on network file systems 1 ms."""
 
 RUN_SUFFIXES: Final = (".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
@@ -72,7 +72,7 @@ class FileStore:
     @property
     def exhausted(self) -> bool:
         """Whether the limit of path look-ups is reached."""
-        return len(self._existing) >= MOST_FILES
+        return len(self._existing) >= MAX_FILES
 
     def exists(self, path: str) -> bool:
         """Whether the path exists; True beyond the limit of look-ups."""

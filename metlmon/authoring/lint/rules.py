@@ -28,7 +28,7 @@ class LintSeverity(StrEnum):
 
 _E, _W, _N = LintSeverity.ERROR, LintSeverity.WARNING, LintSeverity.NOTE
 
-MOST_LISTED: Final = 20
+MAX_LISTED: Final = 20
 """Maximum number of listed findings of one kind and file; few are fixed at a time.
 
 Mistakes repeated on every node list only the first.
@@ -43,7 +43,7 @@ class Rule(Struct, frozen=True):
 
     severity: LintSeverity
     remedy: str
-    most_listed: int = MOST_LISTED
+    most_listed: int = MAX_LISTED
 
 
 KINDS: Final[Mapping[str, Rule]] = {

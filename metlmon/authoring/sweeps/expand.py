@@ -24,7 +24,7 @@ from metlmon.authoring.description import sweep_copy_name
 from metlmon.authoring.gate_config import gate_variables, has_gate, with_gate
 from metlmon.authoring.graph import (
     ALWAYS_SUCCEEDS,
-    MOST_NODES,
+    MAX_NODES,
     Graph,
     GraphNode,
     NodeRole,
@@ -115,7 +115,7 @@ _ROLES: Final = {
 _SINGLE_KINDS: Final = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER})
 """Kinds of which a DAG has at most one node."""
 
-MOST_EDGES: Final = 1_000_000
+MAX_EDGES: Final = 1_000_000
 """Maximum edges: ten per allowed node, as a group that depends on a group has many."""
 
 SINGLE_COMMANDS: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"})
@@ -427,10 +427,10 @@ class SweepDag(Scope):
             template = RunTemplate(generate, files.commands(generate.template, where))
             runs = len(template.points)
             total += runs * len(template.nodes)
-            if total > MOST_NODES:
+            if total > MAX_NODES:
                 raise PlanError(
                     f"{where}: {runs} runs of {len(template.nodes)} nodes: with them the DAG "
-                    f"has {total} nodes, more than the {MOST_NODES} it may have; make several DAGs"
+                    f"has {total} nodes, more than the {MAX_NODES} it may have; make several DAGs"
                 )
             self.templates[where] = template
         runs = sum(len(template.points) for template in self.templates.values())
@@ -788,10 +788,10 @@ class SweepDag(Scope):
 
     def _count_edges(self, count: int, where: str) -> None:
         self._edge_count += count
-        if self._edge_count > MOST_EDGES:
+        if self._edge_count > MAX_EDGES:
             raise PlanError(
                 f"{where}: with this line the DAG has {self._edge_count} edges, more than the "
-                f"{MOST_EDGES} it may have; put a node between: 'JOB between between.sub NOOP'"
+                f"{MAX_EDGES} it may have; put a node between: 'JOB between between.sub NOOP'"
             )
 
     # --- the graph ----------------------------------------------------------------------------

@@ -30,14 +30,14 @@ from metlmon.live.file_access import read_regular_file
 MAX_FILE_BYTES: Final = 16 << 20
 """Size limit of one file, larger than any DAG that may result."""
 
-MOST_BYTES: Final = 4 * MAX_FILE_BYTES
+MAX_BYTES: Final = 4 * MAX_FILE_BYTES
 """Limit for all files together; larger ones are not copied or held in memory."""
 
-MOST_COMMANDS: Final = 400_000
+MAX_COMMANDS: Final = 400_000
 MAX_DEPTH: Final = 10
 """Maximum levels of nested INCLUDE."""
 
-MOST_FILES: Final = 10_000
+MAX_FILES: Final = 10_000
 
 _DIRECTORY_KEYS: Final = frozenset({"initialdir", "initial_dir", "iwd"})
 
@@ -56,7 +56,7 @@ class SweepFiles:
         self.directory = directory
         self.contents: dict[str, bytes] = {}
         self._is_copy = is_copy
-        self._commands_left = MOST_COMMANDS
+        self._commands_left = MAX_COMMANDS
 
     def commands(
         self, name: str, named_at: str = "", including: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class SweepFiles:
         for command in parse(name, _decode(data, name)):
             self._commands_left -= 1
             if self._commands_left < 0:
-                raise PlanError(f"{command.where}: more than {MOST_COMMANDS} lines; make two DAGs")
+                raise PlanError(f"{command.where}: more than {MAX_COMMANDS} lines; make two DAGs")
             if not isinstance(command.command, IncludeCommand):
                 commands.append(command)
                 continue
@@ -140,7 +140,7 @@ def referenced_files(
 ) -> tuple[Referenced, ...]:
     """Each file once, in the order of reference; ``named``: of nodes. Never raises."""
     files: dict[str, Referenced] = {}
-    bytes_left = MOST_BYTES
+    bytes_left = MAX_BYTES
     pending = [*named]
     for command in commands:
         match command.command:
@@ -148,7 +148,7 @@ def referenced_files(
                 pending.append(Referenced(file, command.where, FileUse.OTHER))
     for each in pending:
         name = each.name
-        if name in files or name.startswith("/") or len(files) >= MOST_FILES:
+        if name in files or name.startswith("/") or len(files) >= MAX_FILES:
             continue
         data, has_execute_bit = _read_bytes(source.parent, name, bytes_left)
         bytes_left -= len(data or b"")

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from metlmon.authoring.request import (
     LONGEST_VALUE,
-    MOST_VALUES,
+    MAX_VALUES,
     PlanError,
     SweepMode,
     SweepRequest,
@@ -85,8 +85,8 @@ def _range(first: str, last: str, increment: str, where: str) -> Iterator[str]:
         way = "down" if step > 0 else "up"
         raise PlanError(f"{prefix} goes the wrong way; the values go {way}, so change its sign")
     steps = int(_EXACT.divide_int(_EXACT.subtract(end, start), step))
-    if steps >= MOST_VALUES:
-        raise PlanError(f"{prefix} makes {steps + 1} values; {MOST_VALUES} are the most")
+    if steps >= MAX_VALUES:
+        raise PlanError(f"{prefix} makes {steps + 1} values; {MAX_VALUES} are the most")
     for index in range(steps + 1):
         value = _EXACT.add(start, _EXACT.multiply(step, Decimal(index)))
         yield format(value or abs(value), "f")  # -0.0 is 0.0.
@@ -108,7 +108,7 @@ def _number(word: str, where: str) -> Decimal:
 def _items(text: str, where: str) -> Iterator[Value]:
     """The items of a list. Raises PlanError."""
     position = 0
-    for number in range(1, MOST_VALUES + 1):
+    for number in range(1, MAX_VALUES + 1):
         item = _ITEM.match(text, position)
         assert item is not None  # the last alternative also matches nothing
         position = item.end()
@@ -131,7 +131,7 @@ def _items(text: str, where: str) -> Iterator[Value]:
         if not separator[1]:
             return
         position = separator.end()
-    raise PlanError(f"{where}: more than {MOST_VALUES} values; make several sweeps")
+    raise PlanError(f"{where}: more than {MAX_VALUES} values; make several sweeps")
 
 
 def _unquoted_item(item: str, where: str) -> tuple[str, str | None]:
@@ -193,8 +193,8 @@ def points(sweep: SweepRequest) -> tuple[Mapping[str, str], ...]:
         raise PlanError(f"{where}{_lengths_text(variables)}; {remedy}")
     zipped = sweep.mode is not SweepMode.PRODUCT
     runs = max(lengths) if zipped else combinations
-    if runs > MOST_VALUES:
-        text = f"{_lengths_text(variables)}: that makes {runs} runs; {MOST_VALUES} are the most"
+    if runs > MAX_VALUES:
+        text = f"{_lengths_text(variables)}: that makes {runs} runs; {MAX_VALUES} are the most"
         raise PlanError(f"{where}{text}")
     names = [variable.name for variable in variables]
     rows = zip(*lists, strict=True) if zipped else product(*lists)

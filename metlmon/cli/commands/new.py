@@ -100,7 +100,7 @@ WIDTH: Final = 80
 """Width of a drawing without a terminal."""
 
 SENTENCE: Final = 300
-MOST_GROUPS: Final = 12
+MAX_GROUPS: Final = 12
 """Maximum lines of differences: many nodes mostly differ in the same way."""
 
 _SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
@@ -767,12 +767,12 @@ def _diff_lines(diff: PlanDiff) -> Iterable[str]:
     for node in diff.nodes:
         names = (difference.name for difference in node.differences)
         groups.setdefault((node.kind, *names), []).append(node)
-    for (how, *_), nodes in list(groups.items())[:MOST_GROUPS]:
+    for (how, *_), nodes in list(groups.items())[:MAX_GROUPS]:
         differences = "; ".join(_common_differences(nodes))
         span = _span("node", [node.node for node in nodes])
         yield f"  {_SIGNS[how]} {span}" + (f": {differences}" if differences else "")
-    if len(groups) > MOST_GROUPS:
-        yield f"  and {count(len(groups) - MOST_GROUPS, 'other change')}"
+    if len(groups) > MAX_GROUPS:
+        yield f"  and {count(len(groups) - MAX_GROUPS, 'other change')}"
     for file in diff.files:
         name = plain(file.name, SENTENCE)
         if file.name in diff.protected_files:

@@ -110,7 +110,7 @@ def test_work_is_linear_in_the_dags_size(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_lookups_of_paths_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "MOST_FILES", 20)
+    monkeypatch.setattr(context, "MAX_FILES", 20)
     names = ",".join(f"f{i}" for i in range(100))
     text = EVALUATE.replace("queue", f"transfer_input_files = {names}")
     write(tmp_path, {**GOOD, "eval.sub": text, "ens.dag": "JOB A eval.sub\n"})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.authoring.request import (
-    MOST_VALUES,
+    MAX_VALUES,
     PlanError,
     SweepMode,
     SweepRequest,
@@ -99,7 +99,7 @@ def test_as_gives_a_label() -> None:
         ("1 to 5", "write a range as 'A to B by S'"),
         ("1 to 5 by 1, 7", "write a range as 'A to B by S'"),
         ("1 to five by 1", "w.dag:2: 'five' is not a number"),
-        ("0 to 1 by 0.00001", f"makes 100001 values; {MOST_VALUES} are the most"),
+        ("0 to 1 by 0.00001", f"makes 100001 values; {MAX_VALUES} are the most"),
         ("0 to 1 by 1e-39", "are the most"),
         ("1e99 to 1e100 by 1e99", "beyond what a range can count in"),
         ("a,,b", "w.dag:2: value 2 is empty"),
