@@ -224,8 +224,8 @@ def test_epochs_in_two_dags_count_once() -> None:
     log = trained(Log(), 70, "run0-train_epoch0", at="08:00:00")
     log.submit(80, "run0-train_epoch1", at="12:00:00").execute(80)
     out = {
-        "first.dag": Out().start().submitted("run0-train_epoch0", 70),
-        "second.dag": Out().start().submitted("run0-train_epoch1", 80),
+        "first.dag": Out().start("07:00:00").submitted("run0-train_epoch0", 70),
+        "second.dag": Out().start("11:00:00", done=1).submitted("run0-train_epoch1", 80),
     }
     result = read_ensemble(dags, log, out=out)
     (run,) = result.builder().status().runs
