@@ -131,7 +131,7 @@ def attribute_job(
             return Attribution(
                 None, name, provisional=provisional, foreign=True, overlapping=overlapping
             )
-        for narrow in (_by_dagman_out, _by_batch_name, _by_lifetime, _by_log):
+        for narrow in (_by_dagman_out, _by_batch_name, _by_lifetime, _by_log, _by_mark):
             if len(candidates) <= 1:
                 break
             candidates = narrow(job, candidates)
@@ -309,6 +309,12 @@ def _by_log(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
         parts = dag.workflow.path_of(log).parts[::-1] if log is not None else ()
         by_length[max(sum(takewhile(bool, map(eq, parts, each))) for each in logs)].append(dag)
     return by_length[max(by_length)]
+
+
+def _by_mark(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
+    """Drop DAGs whose file marks the node DONE: they never submit it."""
+    name = job.node_name or ""
+    return [dag for dag in candidates if not dag.workflow.nodes[name].done] or candidates
 
 
 # --- all jobs, and again after new evidence ---------------------------------------------------

@@ -121,6 +121,7 @@ def silent(begin: str, end: str = "") -> dict[str, Out]:
         (IN_FOLDERS, [Log("b/metl.log").submit(77, NODE, older=True)], {}, "b.dag"),
         (IN_FOLDERS, [Log("a/metl.log.1").submit(77, NODE, older=True)], {}, "a.dag"),
         (IN_FOLDERS, [Log("c/metl.log").submit(77, NODE, older=True)], {}, None),
+        (BOTH | {"b.dag": B_DAG.replace(".sub", ".sub DONE")}, [plain_log()], {}, "a.dag"),
         (BOTH | {"b.dag": B_DAG.replace("run0", "run7")}, [plain_log()], {}, "a.dag"),
     ],
 )
