@@ -742,6 +742,9 @@ class DagStates:
         """The states of a DAG's nodes; resolves at most ``limit`` changed nodes."""
         dag = self._dags[dag_key]
         ended = self.end_state(dag)
+        evidence = unrecorded_evidence(dag, ended) if dag_key != NO_DAG else None
+        if self._is_marked_done(dag):
+            evidence = UnrecordedEvidence(done=True)
         table = self._tables.get(dag_key)
         if table is None:
             table = self._tables[dag_key] = NodeStateTable(dag)
@@ -752,7 +755,7 @@ class DagStates:
             fresh_start=dag.fresh_start(),
             last_fresh_start=dag.last_fresh_start(),
             aborted=dag.aborted,
-            evidence=unrecorded_evidence(dag, ended) if dag_key != NO_DAG else None,
+            evidence=evidence,
         )
         # A changed status file is a new object: comparing identities is enough.
         if table.inputs != inputs or table.status is not dag.status:
@@ -769,6 +772,18 @@ class DagStates:
 
             table.resolve(resolve, limit)
         return table
+
+    def _is_marked_done(self, dag: Dag) -> bool:
+        """Whether a file marks the only SUBDAG node of a DAG DONE, of which nothing has run."""
+        hosts = self._hosts.get(dag.key, ())
+        if len(hosts) != 1 or dag.has_run():
+            return False
+        (host,) = hosts
+        return (
+            host[1] in self._dags[host[0]].done_nodes()
+            and self._nodes[host].node.post is None
+            and not any(self._nodes[dag.key, name].jobs for name in dag.workflow.nodes)
+        )
 
     def _state_of_sub_dag(self, key: NodeKey) -> NodeState | None:
         """The state of a SUBDAG node by the nodes of its sub-DAG; None if none of them ran.

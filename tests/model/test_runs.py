@@ -61,6 +61,25 @@ def test_queued_jobs_of_a_run_exclude_other_sub_dags(tmp_path: Path) -> None:
     ]
 
 
+def test_sub_dag_whose_node_is_marked_done_has_no_epochs_left(tmp_path: Path) -> None:
+    for run in range(2):
+        (tmp_path / f"r{run}.dag").write_text(chain(f"r{run}", None, range(2)))
+    top = "SUBDAG EXTERNAL A r0.dag DONE\nSUBDAG EXTERNAL B r1.dag\n"
+    (tmp_path / "top.dag").write_text(top)
+    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
+    log = Log().submit(20, "r1-train_epoch0").execute(20, gpus=1)
+    (tmp_path / "metl.log").write_bytes(log.data)
+    runs = read_dagdir(tmp_path).status().runs
+    assert [(run.epochs_done, run.epochs_inferred, run.state) for run in runs] == [
+        (2, 2, State.COMPLETED),
+        (0, 0, State.RUNNING),
+    ]
+    # What has run there all the same has its own state.
+    trained(log, 10, "r0-train_epoch0").submit(11, "r0-train_epoch1")
+    (tmp_path / "metl.log").write_bytes(log.data)
+    assert read_dagdir(tmp_path).status().runs[0].epochs_done == 1
+
+
 def test_last_of_several_procs_completes_an_epoch() -> None:
     log = Log()
     for proc in range(3):
