@@ -333,7 +333,7 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
         "short": f"{SHORT_SUCCESS:.0%}",
         "whisker": f"{WHISKER:g}",
         "jobs": len(usage.jobs),
-        "ran": len({e.job for e in executions}),
+        "ran": len({(e.job, e.node_key) for e in executions}),
         "clock_seconds": sum(e.seconds for e in executions),
         "final_seconds": sum(e.gpu_seconds or 0.0 for e in usage.clipped.executions if e.final),
         "side_executions": len(side),

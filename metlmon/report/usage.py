@@ -150,7 +150,7 @@ class ReportUsage:
         self.without_run = by_run.get(None)
         self.uncounted_gpus = sum(e.weight is None for e in counted)
         self.uncertain = sum(e.uncertain for e in counted)
-        self.jobs = {job.job for job in groups.clipped.jobs if not job.at_access_point}
+        self.jobs = [job for job in groups.clipped.jobs if not job.at_access_point]
 
     def gpu_model(self, logged: str | None) -> str | None:
         """The short name of a GPU model, longer if another has the same; None if unknown."""

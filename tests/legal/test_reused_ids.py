@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.report.build import build_report
+from metlmon.report.document import tables_json
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
 
@@ -72,6 +74,8 @@ def test_reused_id_in_one_log_is_two_jobs(tmp_path: Path) -> None:
     status = reader.snapshot_builder().status()
     # Counted by hand: two good hours on one GPU, one bad.
     assert gpu_hours(reader) == (2.0, 1.0)
+    report = build_report(status, reader.snapshot_builder().ledger())
+    assert tables_json(report)["totals"]["jobs"] == 2
     (notice,) = [each for each in status.warnings if each.kind == "ids-again"]
     assert "5.0" in notice.text
 
