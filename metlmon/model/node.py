@@ -774,16 +774,21 @@ class DagStates:
         return table
 
     def _is_marked_done(self, dag: Dag) -> bool:
-        """Whether a file marks the only SUBDAG node of a DAG DONE, of which nothing has run."""
-        hosts = self._hosts.get(dag.key, ())
-        if len(hosts) != 1 or dag.has_run():
-            return False
-        (host,) = hosts
-        return (
-            host[1] in self._dags[host[0]].done_nodes()
-            and self._nodes[host].node.post is None
-            and not any(self._nodes[dag.key, name].jobs for name in dag.workflow.nodes)
-        )
+        """Whether a file marks DONE the SUBDAG node of a DAG of which nothing has run.
+
+        Or that of a DAG around it. Of several such nodes, none is known to have run it.
+        """
+        passed: set[str] = set()
+        while dag.key not in passed and not dag.has_run():
+            passed.add(dag.key)
+            hosts = self._hosts.get(dag.key, ())
+            if len(hosts) != 1 or any(self._nodes[dag.key, n].jobs for n in dag.workflow.nodes):
+                break
+            (host,) = hosts
+            dag = self._dags[host[0]]
+            if host[1] in dag.done_nodes():
+                return self._nodes[host].node.post is None
+        return False
 
     def _state_of_sub_dag(self, key: NodeKey) -> NodeState | None:
         """The state of a SUBDAG node by the nodes of its sub-DAG; None if none of them ran.

@@ -64,8 +64,9 @@ def test_queued_jobs_of_a_run_exclude_other_sub_dags(tmp_path: Path) -> None:
 def test_sub_dag_whose_node_is_marked_done_has_no_epochs_left(tmp_path: Path) -> None:
     for run in range(2):
         (tmp_path / f"r{run}.dag").write_text(chain(f"r{run}", None, range(2)))
-    top = "SUBDAG EXTERNAL A r0.dag DONE\nSUBDAG EXTERNAL B r1.dag\n"
+    top = "SUBDAG EXTERNAL A middle.dag DONE\nSUBDAG EXTERNAL B r1.dag\n"
     (tmp_path / "top.dag").write_text(top)
+    (tmp_path / "middle.dag").write_text("SUBDAG EXTERNAL C r0.dag\n")
     (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
     log = Log().submit(20, "r1-train_epoch0").execute(20, gpus=1)
     (tmp_path / "metl.log").write_bytes(log.data)
