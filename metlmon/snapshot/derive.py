@@ -251,7 +251,7 @@ class Derivation:
         self._run_context: object = None
         self._groups: dict[str | None, int] = {}
         """The group of each run."""
-        self._group_totals: dict[int, tuple[list[Job], Totals]] = {}
+        self._group_totals: dict[int, tuple[dict[JobKey, Job], Totals]] = {}
         """The closed jobs of each group of runs, and their totals."""
         self._closed_totals = Totals()
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
@@ -716,9 +716,10 @@ class Derivation:
             by_group[groups.setdefault(job.key, len(groups) % TOTALS_GROUPS)][key] = job
         before, self._group_totals = self._group_totals, {}
         for group, by_key in by_group.items():
-            known, jobs = before.get(group), list(by_key.values())
-            if known is None or known[0] != jobs:
-                known = jobs, Totals(sorted(by_key.items()))
+            known = before.get(group)
+            # An id that turns out to be used again changes the key of an equal record.
+            if known is None or known[0] != by_key:
+                known = by_key, Totals(sorted(by_key.items()))
             self._group_totals[group] = known
         if self._group_totals != before:
             self._closed_totals = Totals()
