@@ -203,7 +203,7 @@ _LONG_WORD: Final = re.compile(r"[A-Za-z0-9]{12,}")
 
 def shown_name(name: str, limit: int) -> str:
     """The name of a metric or an argument: visible, of bounded length, without secrets."""
-    return visible(redact_secrets(name[:limit]))
+    return visible(redact_secrets(name[:limit]))[:limit]
 
 
 def read_metrics_txt(text: str) -> dict[str, float]:
@@ -239,7 +239,7 @@ def read_args_txt(text: str) -> dict[str, str]:
     return {
         name: HIDDEN
         if any(map(_is_mixed, values))
-        else visible(hide_value(name, " ".join(values))[:VALUE_CHARACTERS])
+        else visible(hide_value(name, " ".join(values))[:VALUE_CHARACTERS])[:VALUE_CHARACTERS]
         for name, values in arguments.items()
         if not _SECRET.search(name)
     }
