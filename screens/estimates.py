@@ -55,7 +55,7 @@ class EstimatesScreen(ListScreen):
         if forecast is None or not update.is_complete:
             return empty_text("", "Estimates come as soon as the logs are read.")
         hint = "Runs come from nodes that are called run-train_epochN."
-        return empty_text("There is no run to estimate.", hint)
+        return empty_text("No run to estimate.", hint)
 
 
 def head(forecast: Forecast | None, room: int) -> list[Line]:

@@ -421,7 +421,7 @@ class SweepScreen(MetricKeys):
         return rule(parts, self.app.size.width)
 
     def _nothing(self, grid: Grid | None, update: Snapshot) -> None:
-        """Show why there is no grid, and how to create a sweep."""
+        """Explain why no grid is shown, and how to create a sweep."""
         room = self.app.size.width
         reading = grid is None or not update.is_complete
         first = "reading the DAG" if reading else ""

@@ -31,7 +31,7 @@ HALF_HOUR: Final = 1800
 
 SAME_MOMENT: Final = 60.0
 """Maximum seconds between two lines about the same moment. A job's end that is logged later, after
-a long output transfer, is no hint; two such in a row with equal offsets are improbable."""
+a long output transfer, is not a hint; two such in a row with equal offsets are improbable."""
 
 WEST, EAST = timedelta(hours=-12), timedelta(hours=14)
 """Limits of the UTC offsets of all time zones."""

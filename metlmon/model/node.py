@@ -201,14 +201,12 @@ def _last_success(submissions: Iterable[Sequence[LoggedJob]]) -> tuple[JobKey, i
     The last of several procs completes their node.
     """
     for procs in submissions:
-        successes: list[tuple[datetime, tuple[JobKey, int]]] = []
-        for job in procs:
-            executions = job.history().executions
-            for index in range(len(executions) - 1, -1, -1):
-                if executions[index].outcome is Outcome.GOOD:
-                    end = executions[index].end or datetime.min
-                    successes.append((end, (job.key, index)))
-                    break
+        successes = [
+            (execution.end or datetime.min, (job.key, index))
+            for job in procs
+            for index, execution in enumerate(job.history().executions)
+            if execution.outcome is Outcome.GOOD
+        ]
         if successes:
             return max(successes, key=lambda success: success[0])[1]
     return None

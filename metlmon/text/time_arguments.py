@@ -98,7 +98,7 @@ def _moment(text: str, now: Callable[[], datetime | None]) -> datetime:
         return datetime.fromisoformat(text)
     reference = now()
     if reference is None:
-        raise ValueError("there is no time to count from")
+        raise ValueError("no time is known to count from")
     ago = _ago(text)
     if ago is not None:
         return reference - ago

@@ -116,7 +116,7 @@ def test_timeline_fits_the_terminal(capsys: Captured, monkeypatch: pytest.Monkey
 
 def test_timeline_before_the_first_event_is_empty(capsys: Captured) -> None:
     lines = printed_timeline(capsys, str(TRAINER), "--as-of", "2020-01-01")
-    assert lines == ["No job has an event yet: there is no time to show."]
+    assert lines == ["No job has an event yet: the timeline is empty."]
     value = json_output("timeline", capsys, TRAINER, "--as-of", "2020-01-01")
     assert value["first"] is None
     assert value["steps"] == []

@@ -1,4 +1,4 @@
-"""Texts that attack whoever shows them, and what no output may contain.
+"""Texts that attack the program that shows them, and what no output may contain.
 
 Every place of a text is a *field* with a name of its own; every way to harm is an *attack*. A
 payload combines the two, ``hold07zq`` and the attack, so that a leak names its origin, and visible

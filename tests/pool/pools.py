@@ -88,8 +88,8 @@ def until(
 @dataclass(frozen=True, slots=True)
 class Pool:
     """HTCondor, and acting as a user of its access point. ``users``: those who can submit, by
-    default the first; None stands for whoever runs the tests. ``base``: where directories for tests
-    are made. ``sites``: GLIDEIN_ResourceName by the name of the execute daemon, as in a job's
+    default the first; None: the user who runs the tests. ``base``: where directories for tests are
+    made. ``sites``: GLIDEIN_ResourceName by the name of the execute daemon, as in a job's
     LastRemoteHost. ``script`` is None where the pool is not ours."""
 
     users: tuple[str | None, ...]

@@ -236,7 +236,7 @@ def test_ensemble_without_runs() -> None:
     ledger = Ledger("/ens", None, False)
     result = make_forecast(StatsInput(status(ledger), ledger))
     assert result.remaining is result.completed_at is None
-    assert result.missing_reason == "there is no run"
+    assert result.missing_reason == "no run was found"
 
 
 # --- the running epoch -------------------------------------------------------------------------

@@ -356,7 +356,7 @@ def _print_timeline(data: Timeline, time_window: TimeWindow) -> None:
 
 def _lines(data: Timeline, cells: int) -> Iterable[Line]:
     if data.first is None:
-        yield line("No job has an event yet: there is no time to show.")
+        yield line("No job has an event yet: the timeline is empty.")
         return
     names = [plain(lane.run, NAME_CELLS) for lane in data.lanes]
     indent = max([len(name) for name in names] + [len("99 GPUs")]) + 2
