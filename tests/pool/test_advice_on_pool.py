@@ -13,7 +13,7 @@ from pools import SLOT_SECONDS, Ad, Pool, until
 from tests.pool import new_ensemble, site_ensemble
 from tests.pool.site_ensemble import Sites
 
-RUNS, EPOCHS = 6, 4
+RUNS, EPOCHS = 6, 6
 MAX_EPOCHS = 2
 """Of a run, tried at the failing site."""
 DECIDED_SECONDS = 4
