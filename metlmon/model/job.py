@@ -408,10 +408,12 @@ def _last_checkpoint(
     """
     is_output = execution.outcome is Outcome.FAILED
     for span in reversed(history.transfers):
-        if span.direction != "output" or span.end is None or span.end < execution.start:
+        # The one that the end interrupts has no end of its own yet.
+        ended = span.end or time
+        if span.direction != "output" or ended < execution.start:
             return None
-        if not is_output and span.outcome == "ok" and time - span.end > END_OF_TRANSFER:
-            return span.end
+        if not is_output and span.outcome == "ok" and time - ended > END_OF_TRANSFER:
+            return ended
         is_output = False
     return None
 

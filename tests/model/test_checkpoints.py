@@ -69,6 +69,22 @@ def test_stored_time_is_goodput_however_it_ends(end: Callable[[Log], Log]) -> No
     assert hours(end(log)) == (4.0, 2.0)
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda log: log.evict(77, 1022, at="13:00:00"),
+        lambda log: log.evict(77, 36, at="13:00:00").hold(77, 36, at="13:00:00"),
+        lambda log: log.remove(77, at="13:00:00"),
+        lambda log: log.disconnect(77, at="12:59:00").reconnect_failed(77, at="13:00:00"),
+        lambda log: log.terminate(77, 1, at="13:00:00"),
+    ],
+    ids=["evicted", "held", "removed", "lost", "failed"],
+)
+def test_interrupted_upload_leaves_the_checkpoint_before_it(end: Callable[[Log], Log]) -> None:
+    log = uploaded(running(), "11:58:00", until="12:00:00")
+    assert hours(end(log.transfer(77, "started output", at="12:58:00"))) == (4.0, 2.0)
+
+
 @pytest.mark.parametrize("reported", [True, False])
 def test_successful_checkpoint_loses_no_time(reported: bool) -> None:
     log = uploaded(running(), "12:59:50", until="12:59:59")
