@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
@@ -366,7 +367,8 @@ def usage_rows(usage: Usage) -> tuple[UsageRow, ...]:
     """The rows of a table, visible and without secrets; rows are not cached.
 
     A cell lies between the right edges of the title line's words, counted from the colon. Cells
-    may be blank, so white space does not determine the column of a number.
+    may be blank, so white space does not determine the column of a number. A number across an edge
+    belongs to the cell in which it begins: rows that were edited or copied may be shifted.
     """
     if not isinstance(usage, str):
         return tuple(
@@ -374,22 +376,30 @@ def usage_rows(usage: Usage) -> tuple[UsageRow, ...]:
             for row in usage
         )
     title, *lines = usage.split("\n")
-    columns = dict(_columns(title))
+    columns = _columns(title)
     return tuple(_parse_row(line, columns) for line in lines)
 
 
 @lru_cache(maxsize=1000)
-def _columns(title: str) -> tuple[tuple[str, slice], ...]:
-    """The cells of each column, counted from the colon."""
-    columns: list[tuple[str, slice]] = []
-    edge = 0
+def _columns(title: str) -> tuple[tuple[str, int], ...]:
+    """The columns with their right edges, counted from the colon; "Assigned" has none."""
+    columns: list[tuple[str, int]] = []
     for word in _WORD.finditer(title.partition(":")[2]):
         if word[0] == "Assigned":
-            columns.append((word[0], slice(edge, None)))
+            columns.append((word[0], sys.maxsize))
             break
-        columns.append((word[0], slice(edge, word.end())))
-        edge = word.end()
+        columns.append((word[0], word.end()))
     return tuple(columns)
+
+
+def _cells(row: str, columns: tuple[tuple[str, int], ...]) -> Iterator[tuple[str, str]]:
+    """The name of each column with its cell; ``row``: the text after the colon."""
+    start = 0
+    for name, edge in columns:
+        end = row.find(" ", max(start, edge))
+        cell = row[start:] if end < 0 else row[start:end]
+        yield name, cell.strip()
+        start += len(cell)
 
 
 class ResourceUsage(Struct, frozen=True, gc=False):
@@ -449,13 +459,14 @@ def resource_usage(
     figures: dict[str, float | None] = {}
     if isinstance(usage, str):
         title, *lines = usage.split("\n")
-        columns = [(_FIELDS[name], part) for name, part in _columns(title) if name in _FIELDS]
+        columns = _columns(title)
         for text in lines:
             label, _, cells = text.partition(":")
             name = _LABELS.get(label.strip().lower())
             if name is not None:
-                for end, part in columns:
-                    figures[name + end] = _known(cells[part].strip())
+                for column, cell in _cells(cells, columns):
+                    if column in _FIELDS:
+                        figures[name + _FIELDS[column]] = _known(cell)
     else:
         for row in usage:
             name = _LABELS.get(f"{row.name} ({row.unit})".removesuffix(" ()").lower())
@@ -502,9 +513,9 @@ def _known(cell: str) -> float | None:
     return value if value is not None and 0 <= value <= 1e15 else None
 
 
-def _parse_row(line: str, columns: dict[str, slice]) -> UsageRow:
-    label, _, cells = line.partition(":")
-    values = {column: cells[part].strip() for column, part in columns.items()}
+def _parse_row(line: str, columns: tuple[tuple[str, int], ...]) -> UsageRow:
+    label, _, row = line.partition(":")
+    values = dict(_cells(row, columns))
     name, unit = _split_label(_redact(label.strip()))
     return UsageRow(
         name=name,

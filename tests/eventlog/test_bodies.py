@@ -146,6 +146,35 @@ def test_old_usage_table_without_assigned_or_allocated() -> None:
     )
 
 
+def test_numbers_across_the_edge_of_a_column() -> None:
+    """Reports in public trackers have tables that were edited: rows are shifted by a character."""
+    detail = detail_of(
+        5,
+        "Job terminated.",
+        "\t(1) Normal termination (return value 0)",
+        "\tPartitionable Resources :    Usage  Request Allocated",
+        "\t   Cpus                 :      0.25        1         1",
+        "\t   GPUs                 :                  2         2",
+        "\t   Memory (MB)          :      700     1024      2048",
+    )
+    assert isinstance(detail, events.Terminated)
+    assert events.usage_rows(detail.usage) == (
+        events.UsageRow("Cpus", "", 0.25, 1, 1, None),
+        events.UsageRow("GPUs", "", None, 2, 2, None),
+        events.UsageRow("Memory", "MB", 700, 1024, 2048, None),
+    )
+    assert events.resource_usage(detail.usage) == events.ResourceUsage(
+        cpus=0.25,
+        cpus_requested=1,
+        cpus_allocated=1,
+        gpus_requested=2,
+        gpus_allocated=2,
+        memory_mb=700,
+        memory_mb_requested=1024,
+        memory_mb_allocated=2048,
+    )
+
+
 def test_own_accord_line_has_the_time_in_utc() -> None:
     detail = detail_of(
         5,
