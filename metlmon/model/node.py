@@ -740,9 +740,9 @@ class DagStates:
         """The states of a DAG's nodes; resolves at most ``limit`` changed nodes."""
         dag = self._dags[dag_key]
         ended = self.end_state(dag)
-        evidence = unrecorded_evidence(dag, ended) if dag_key != NO_DAG else None
-        if self._is_marked_done(dag):
-            evidence = UnrecordedEvidence(done=True)
+        evidence = self._evidence_in_hosts(dag)
+        if evidence is None and dag_key != NO_DAG:
+            evidence = unrecorded_evidence(dag, ended)
         table = self._tables.get(dag_key)
         if table is None:
             table = self._tables[dag_key] = NodeStateTable(dag)
@@ -771,22 +771,23 @@ class DagStates:
             table.resolve(resolve, limit)
         return table
 
-    def _is_marked_done(self, dag: Dag) -> bool:
-        """Whether a file marks DONE the SUBDAG node of a DAG of which nothing has run.
+    def _evidence_in_hosts(self, dag: Dag) -> UnrecordedEvidence | None:
+        """Evidence about a sub-DAG of which nothing has run here, although its nodes are done.
 
-        Or that of a DAG around it. Of several such nodes, none is known to have run it.
+        These are its SUBDAG nodes, as resolved last; a POST script may have made them succeed.
         """
-        passed: set[str] = set()
-        while dag.key not in passed and not dag.has_run():
-            passed.add(dag.key)
-            hosts = self._hosts.get(dag.key, ())
-            if len(hosts) != 1 or any(self._nodes[dag.key, n].jobs for n in dag.workflow.nodes):
-                break
-            (host,) = hosts
-            dag = self._dags[host[0]]
-            if host[1] in dag.done_nodes():
-                return self._nodes[host].node.post is None
-        return False
+        hosts = self._hosts.get(dag.key, ())
+        if not hosts or not all(self._is_done(*host) for host in hosts):
+            return None
+        if dag.has_run() or any(self._nodes[dag.key, name].jobs for name in dag.workflow.nodes):
+            return None
+        done = not any(self._nodes[host].node.post for host in hosts) and succeeds_with_all(dag)
+        return UnrecordedEvidence(done=done, recorded=False, has_ended=True)
+
+    def _is_done(self, dag_key: str, name: str) -> bool:
+        table = self._tables.get(dag_key)
+        state = table.states.get(name) if table is not None else None
+        return state is not None and state.state in DONE
 
     def _state_of_sub_dag(self, key: NodeKey) -> NodeState | None:
         """The state of a SUBDAG node by the nodes of its sub-DAG; None if none of them ran.
@@ -796,8 +797,11 @@ class DagStates:
         """
         inner = self._sub_dags[key]
         dag_state, ended = self.dag_state(inner)
-        if dag_state is DagState.NOT_SUBMITTED or len(self._hosts[inner]) > 1:
+        if dag_state is DagState.NOT_SUBMITTED:
             return None
+        if len(hosts := self._hosts[inner]) > 1:
+            is_of_other = any(self._dags[host_dag].has_run() for host_dag, _ in hosts)
+            return None if is_of_other else NodeState(State.UNKNOWN)
         states = self.table(inner, self._tables[key[0]].live).states.values()
         times = [time for each in states if (time := each.submitted or each.since) is not None]
         submitted = min(times, default=None)
@@ -877,6 +881,7 @@ class DagStates:
         ):
             # A rescue file shows that a DAGMan ran and ended; a new one may have started.
             may_have_run = dag.rescue_files_at_cut() or any(record.possible for record in records)
+            may_have_run = may_have_run or any(state.state is State.UNKNOWN for state in states)
             return (DagState.UNKNOWN if may_have_run else DagState.NOT_SUBMITTED), None
         if all(state.state in DONE for state in states):
             return DagState.DONE, None
@@ -1377,6 +1382,11 @@ def ended_with_all_done(dag: Dag, state: DagState) -> bool:
     totals = reported_totals(dag)
     if state is not DagState.DONE or any(not matches_node_count(dag, total) for _, total in totals):
         return False
+    return succeeds_with_all(dag)
+
+
+def succeeds_with_all(dag: Dag) -> bool:
+    """Whether the DAG can succeed with all its nodes done alone."""
     nodes = dag.workflow.nodes.values()
     return not any(node.kind is NodeKind.FINAL or node.abort_return == 0 for node in nodes)
 

@@ -81,6 +81,49 @@ def test_sub_dag_whose_node_is_marked_done_has_no_epochs_left(tmp_path: Path) ->
     assert read_dagdir(tmp_path).status().runs[0].epochs_done == 1
 
 
+@pytest.mark.parametrize(
+    ("nodes", "inner", "state"),
+    [
+        pytest.param("A", "", State.COMPLETED, id="inferred"),
+        pytest.param("AB", "", State.COMPLETED, id="both nodes"),
+        pytest.param("A", "ABORT-DAG-ON r0-train_epoch0 3 RETURN 0\n", State.UNKNOWN, id="abort"),
+        pytest.param("A", "FINAL end train.sub\n", State.UNKNOWN, id="FINAL node decides"),
+    ],
+)
+def test_sub_dag_before_a_node_that_was_submitted(
+    nodes: str, inner: str, state: State, tmp_path: Path
+) -> None:
+    """Its own jobs are in no log here, nor is any file of its DAGMan."""
+    top = "".join(f"SUBDAG EXTERNAL {node} inner.dag\n" for node in nodes)
+    top += f"JOB last train.sub\nPARENT {' '.join(nodes)} CHILD last\n"
+    (tmp_path / "top.dag").write_text(top)
+    (tmp_path / "inner.dag").write_text(chain("r0", None, range(2)) + inner)
+    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
+    (tmp_path / "metl.log").touch()
+    reader = DagdirReader(tmp_path, Settings(), live=True)
+    reader.open()
+    reader.read_all()
+    reader.snapshot_builder().status()
+    (tmp_path / "metl.log").write_bytes(Log().submit(20, "last").data)
+    reader.check()
+    reader.read_all()
+    for builder in (reader.snapshot_builder(), read_dagdir(tmp_path)):
+        for number in range(2):
+            node = "inner.dag", f"r0-train_epoch{number}"
+            assert builder.derivation.states[node].state is state
+
+
+def test_sub_dag_of_two_nodes_was_submitted(tmp_path: Path) -> None:
+    """By which of them is unknown without files of DAGMan."""
+    (tmp_path / "inner.dag").write_text(chain("r0", None, range(1)))
+    (tmp_path / "top.dag").write_text("".join(f"SUBDAG EXTERNAL {n} inner.dag\n" for n in "AB"))
+    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
+    (tmp_path / "metl.log").write_bytes(trained(Log(), 10, "r0-train_epoch0").data)
+    builder = read_dagdir(tmp_path)
+    assert builder.status().dags[0].state == "unknown"
+    assert [builder.derivation.states["top.dag", n].state for n in "AB"] == ["unknown"] * 2
+
+
 def test_last_of_several_procs_completes_an_epoch() -> None:
     log = Log()
     for proc in range(3):
