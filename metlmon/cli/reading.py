@@ -29,8 +29,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import dag_file_paths, has_event_logs, is_event_log
 from metlmon.remote import filesystem
 from metlmon.remote.paths import NoAnswer
-from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
-from metlmon.snapshot.notices import OF_A_MOMENT
+from metlmon.snapshot.builder import OF_A_MOMENT, SnapshotBuilder, describe_dags
 from metlmon.snapshot.records import Progress, Run, Status
 from metlmon.snapshot.row_text import format_run_list, matches_run
 from metlmon.text.formatting import plain

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -153,6 +153,10 @@ class JobNode(Struct, frozen=True, gc=False, kw_only=True):
         return self.lease or DEFAULT_LEASE
 
 
+ExecutionId: TypeAlias = tuple[JobId, datetime]
+"""A job, and the start of one of its executions."""
+
+
 class Execution(JobNode, frozen=True, gc=False, kw_only=True):
     """One execution of a job.
 
@@ -211,6 +215,11 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
     final: bool = False
     counted: bool = True
     measure: HourUnit = HourUnit.GPU
+
+    @property
+    def id(self) -> ExecutionId:
+        """Its identity, which stays the same while its record changes."""
+        return self.job, self.start
 
     @property
     def gpu_seconds(self) -> float | None:
@@ -443,13 +452,12 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
             entered_at=tuple([time for time, _ in states]),
         )
 
-    def with_causes(self, causes: Mapping[tuple[JobId, datetime], str]) -> Job:
-        """A copy with other causes of some executions, by their job and start."""
-        executions = tuple(
-            replace(entry, cause=causes.get((entry.job, entry.start), entry.cause))
-            for entry in self.executions
+    def with_causes(self, causes: Mapping[ExecutionId, str]) -> Job:
+        """A copy with other causes of some executions."""
+        executions = (
+            replace(entry, cause=causes.get(entry.id, entry.cause)) for entry in self.executions
         )
-        return replace(self, executions=executions)
+        return replace(self, executions=tuple(executions))
 
 
 class NodeFault(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
-from metlmon.snapshot.entries import latest_by
+from metlmon.snapshot.derive import latest_by
 from metlmon.snapshot.records import Execution, Job, Ledger, Run, plain_seconds
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.totals import group_by

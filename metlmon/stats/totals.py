@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from metlmon.model.reasons import REQUEUED
 from metlmon.model.states import Outcome
+from metlmon.snapshot.derive import AN_HOUR, SECOND, ExecutionTotals
 from metlmon.snapshot.records import Execution, GpuHours, HourUnit, Ledger
-from metlmon.snapshot.totals import AN_HOUR, SECOND, ExecutionTotals
 
 TRANSFER_SECONDS: Final = 1800.0
 """Length of an input transfer from which it counts as stalled: those of tens of GB take minutes;

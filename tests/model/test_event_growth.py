@@ -15,7 +15,7 @@ from metlmon.cli.reading import read_whole
 from metlmon.eventlog.events import EVENT_TYPES
 from metlmon.live.feed import StatsInput
 from metlmon.live.session import Session
-from metlmon.snapshot.entries import latest_by
+from metlmon.snapshot.derive import latest_by
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.pool_profiles import profiles_in_window
 from metlmon.stats.timeline import build_timeline
