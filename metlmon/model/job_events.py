@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import accumulate, islice
+from operator import attrgetter
 from sys import intern
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
@@ -15,6 +16,7 @@ from msgspec import Struct
 
 from metlmon.dagman.records import Node
 from metlmon.eventlog.events import Event, Submit
+from metlmon.eventlog.reader import current_name
 from metlmon.eventlog.redaction import (
     redact_and_truncate,
     redact_event,
@@ -61,6 +63,12 @@ class Stream(NamedTuple):
 
     rank: int
     file: str
+
+    @property
+    def order(self) -> tuple[int, str, bool, str]:
+        """The place among a job's logs: a rotated part comes before its current log."""
+        current = current_name(self.file)
+        return self.rank, current, self.file == current, self.file
 
 
 EventsByLog: TypeAlias = dict[Stream, list[Event | None]]
@@ -426,8 +434,8 @@ class JobEvents:
 
     def by_log(self) -> list[tuple[Stream, list[Event]]]:
         """The events by the log they were read from, in the logs' order."""
-        logs = sorted(self._logs.items()) if len(self._logs) > 1 else self._logs.items()
-        return [(log, [event for event in events if event is not None]) for log, events in logs]
+        logs = sorted(self._logs, key=attrgetter("order")) if len(self._logs) > 1 else self._logs
+        return [(log, [each for each in self._logs[log] if each is not None]) for log in logs]
 
     def merged(self) -> list[Event]:
         """All events in order, as for :meth:`LoggedJob.events`."""

@@ -75,6 +75,16 @@ def test_rotated_log_beside_the_log_is_read(dagdir: Dagdir, once: object, name: 
     assert report_of(dagdir.reader()) == once
 
 
+@pytest.mark.parametrize("name", ROTATED)
+def test_rotation_within_a_second_keeps_the_order(dagdir: Dagdir, name: str) -> None:
+    events = Log().submit(7, NODE, at="10:00:00").transfer(7, "started input", at="10:00:05")
+    events.transfer(7, "finished input", at="10:00:05").execute(7, at="10:00:05")
+    dagdir.write(name, b"".join(events.events[:2]))
+    dagdir.write("metl.log", b"".join(events.events[2:]))
+    (transfer,) = dagdir.reader().snapshot_builder().ledger().transfers
+    assert (transfer.outcome, transfer.seconds) == ("ok", 0.0)
+
+
 def test_rotated_logs_of_an_outside_log_are_read(tmp_path: Path, once: object) -> None:
     place = tmp_path / "scratch"
     place.mkdir()
