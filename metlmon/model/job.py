@@ -156,8 +156,9 @@ class TransferSpan(Struct):
 
     ``outcome``: ok, aborted (input finished, nothing executed), unfinished (never finished),
     failed (output, by an error that was logged), in-flight; a finished input transfer is
-    ``pending`` until a 001 confirms it or another event refutes it. ``late``: the 001 was logged
-    before the end of the transfer, which is still to come (two processes write these events).
+    ``pending`` until a 001 confirms it or another event refutes it. ``late``: the 001, or the error
+    of an output transfer, was logged before its end, which is still to come (two processes write
+    these events).
     """
 
     direction: str
@@ -727,6 +728,7 @@ def _fail_output_transfer(
     if span is None or span.direction != "output" or history.open is None:
         return
     if span.end is None or time - span.end <= within:
+        span.late = span.end is None
         span.outcome, span.end = "failed", span.end or time
 
 

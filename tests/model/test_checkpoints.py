@@ -171,6 +171,14 @@ def test_failed_upload_stores_no_time(finished: bool, ends_as: str) -> None:
     assert 1050 <= upload.seconds <= 1058
 
 
+def test_error_before_the_end_of_the_upload() -> None:
+    log = running().transfer(77, "started output", at="11:00:00")
+    log.raw(21, 77, *FAILED_UPLOAD, at="11:17:30").transfer(77, "finished output", at="11:17:35")
+    assert hours(log.evict(77, 1022, at="13:00:00")) == (0.0, 6.0)
+    (upload,) = of_one_job(log).transfers(77)
+    assert (upload.outcome, upload.seconds) == ("failed", 1055.0)
+
+
 def test_output_of_an_unlogged_end_is_not_a_checkpoint() -> None:
     """The disk was full: the job runs again, from what it had stored before."""
     log = uploaded(uploaded(running(), "11:00:00"), "12:59:50").terminate(77, at="13:00:00")
