@@ -1188,6 +1188,8 @@ class EntryFactory:
         used = (each.usage for each in reversed(executions) if each.usage)
         usage = next(used, None) or resource_usage(history.usage)
         peaks = [job.memory_max, *(each.usage.memory_mb for each in executions if each.usage)]
+        if usage is not None:
+            peaks.append(usage.memory_mb)
         memory = max((peak for peak in peaks if peak is not None), default=None)
         entered = tuple([state for _, state in history.states])
         if history.state in TERMINAL:

@@ -415,8 +415,14 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
 
     @property
     def gpu_use(self) -> float | None:
-        """How many GPUs it used on average, by its newest usage table."""
-        return self.usage.gpus if self.usage else None
+        """How many GPUs it used on average in its last execution."""
+        return self.last_usage.gpus if self.last_usage else None
+
+    @property
+    def last_usage(self) -> ResourceUsage | None:
+        """The usage of its last execution; None if that has no table, or not yet."""
+        last = self.last_execution
+        return self.usage if last is None else last.usage
 
     @property
     def hold(self) -> Hold | None:
@@ -565,7 +571,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
     @property
     def gpu_use(self) -> float | None:
-        """How many GPUs its job used on average."""
+        """How many GPUs its job used on average in its last execution."""
         return self.job.gpu_use if self.job else None
 
     @property

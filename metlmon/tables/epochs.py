@@ -388,7 +388,7 @@ def _gpu(row: Epoch) -> str | None:
 
 
 def _gpu_use(row: Epoch, _: int | None) -> Line:
-    usage = row.job.usage if row.job else None
+    usage = row.job.last_usage if row.job else None
     text = usage and formatting.used_of(usage.gpus, usage.gpus_allocated or row.gpus)
     return line(text) if text else UNKNOWN_CELL if _known(row, None) is None else ()
 

@@ -125,3 +125,18 @@ def test_cores_of_an_execution_lost_after_a_checkpoint() -> None:
     log = Epochs().begin(0).lose(0, four_cores(3600, "600"), at="09:00:00")
     (group,) = groups(ledger(log)).values()
     assert group.cpus.median == 4
+
+
+def test_use_of_gpus_is_that_of_the_last_execution() -> None:
+    """Not that of an earlier one, elsewhere, while the last one runs."""
+    log = Epochs().begin(0).lose(0, table(average="1.4"), at="08:20:00").run(0, "b", at="08:40:00")
+    (job,), (epoch, *_) = ledger(log).jobs, ledger(log).epochs
+    assert (job.gpu_use, epoch.gpu_use) == (None, None)
+    (job,), (epoch, *_) = (found := ledger(log.end(0, table(average="0.7")))).jobs, found.epochs
+    assert (job.gpu_use, epoch.gpu_use) == (0.7, 0.7)
+
+
+def test_table_of_a_job_whose_start_is_not_logged() -> None:
+    log = Epochs().submit(1, "run0-train_epoch0", at="08:00:00")
+    (job,) = ledger(log.end(0, table(average="0.7", memory="22554"))).jobs
+    assert (job.memory_mb, job.request_memory_mb, job.gpu_use) == (22554, 160000, 0.7)
