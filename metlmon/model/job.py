@@ -393,7 +393,7 @@ def _close(
     execution.checkpoint = None
     if outcome is not _GOOD:
         execution.checkpoint = _last_checkpoint(history, execution, time)
-    if execution.suspensions and execution.suspensions[-1][1] is None:
+    if _is_suspended(execution):
         execution.suspensions[-1] = (execution.suspensions[-1][0], time)
 
 
@@ -614,7 +614,7 @@ def _copy_removal_reason(execution: LoggedExecution, time: datetime, reason: str
 
 def _apply_suspended(history: JobHistory, event: Event, _: Codes) -> None:
     execution = history.open
-    if execution is not None:
+    if execution is not None and not _is_suspended(execution):
         execution.suspensions.append((event.time, None))
     if history.state is not _HELD:
         _enter(history, _SUSPENDED, event.time)
@@ -622,10 +622,14 @@ def _apply_suspended(history: JobHistory, event: Event, _: Codes) -> None:
 
 def _apply_unsuspended(history: JobHistory, event: Event, _: Codes) -> None:
     execution = history.open
-    if execution is not None and execution.suspensions and execution.suspensions[-1][1] is None:
+    if execution is not None and _is_suspended(execution):
         execution.suspensions[-1] = (execution.suspensions[-1][0], event.time)
     if history.state is not _HELD:
         _enter(history, _RUNNING, event.time)
+
+
+def _is_suspended(execution: LoggedExecution) -> bool:
+    return bool(execution.suspensions) and execution.suspensions[-1][1] is None
 
 
 def _apply_held(history: JobHistory, event: Event, _: Codes) -> None:

@@ -234,6 +234,13 @@ def test_suspended_job_keeps_its_gpus() -> None:
     assert last.suspended == timedelta(hours=2, minutes=30).total_seconds()
 
 
+def test_suspension_without_its_end_counts_once() -> None:
+    log = submitted().execute(77, gpus=1, at="10:00:00").suspend(77, at="11:00:00")
+    log.suspend(77, at="12:00:00").resume(77, at="12:30:00").terminate(77, 0, at="14:00:00")
+    last = of_one_job(log).last_execution(77)
+    assert last.suspended == timedelta(hours=1, minutes=30).total_seconds()
+
+
 def test_eviction_after_a_failed_reconnect_ends_nothing() -> None:
     log = submitted().execute(77, at="10:00:00").disconnect(77, at="11:00:00")
     log.reconnect_failed(77, at="11:40:00").evict(77, 1008, "reconnect failed", at="11:40:10")
