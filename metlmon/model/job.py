@@ -419,11 +419,14 @@ def _last_checkpoint(
     return None
 
 
-def _stored_at_end(history: JobHistory, evicted: Evicted) -> bool:
-    """Whether an execution was evicted upon storing a checkpoint."""
+def _stored_at_end(history: JobHistory, evicted: Evicted, time: datetime) -> bool:
+    """Whether an execution was evicted at ``time`` upon storing a checkpoint."""
     last = history.transfers[-1] if history.transfers else None
     if evicted.code == SUCCESSFUL_CHECKPOINT:
-        return last is None or last.direction != "output" or last.outcome != "failed"
+        if last is None or last.direction != "output" or last.outcome != "failed":
+            return True
+        # The upload of this checkpoint, or of an earlier one, after which the job went on.
+        return last.end is not None and time - last.end > SAME_MOMENT
     return evicted.checkpointed
 
 
@@ -494,7 +497,7 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
             execution.return_value, execution.signal = detail.return_value, detail.signal
             # Requeues by the job itself (max_retries, retry_until) are not evictions.
             execution.requeued = outcome is Outcome.FAILED
-            if outcome is _GOOD or _stored_at_end(history, detail):
+            if outcome is _GOOD or _stored_at_end(history, detail, event.time):
                 execution.checkpoint = event.time
     _close_transfers(history, event.time)
     if detail is not None:

@@ -205,6 +205,12 @@ def test_failed_checkpoint_is_not_successful() -> None:
     assert hours(log.evict(77, 1025, at="13:00:00")) == (0.0, 6.0)
 
 
+def test_checkpoint_long_after_a_failed_one_counts() -> None:
+    """Its own upload is not in the log; the failed one may also be of an earlier execution."""
+    log = uploaded(running(), "11:00:00").raw(21, 77, *FAILED_UPLOAD, at="11:00:00")
+    assert hours(log.evict(77, 1025, at="13:00:00")) == (6.0, 0.0)
+
+
 @pytest.mark.parametrize(
     "pause",
     [
