@@ -434,7 +434,8 @@ class Downtime:
     be repeated: that time counts as downtime, too, and additionally as an interrupted (censored)
     epoch. Held, idle and transferring jobs are in the queue: neither a hold of
     the whole ensemble nor days without a match are downtime. A DAG that is started again from
-    scratch repeats the epochs that were done: all time before that is downtime of theirs.
+    scratch, or another DAG, repeats epochs that were done: all time before that is downtime of
+    theirs.
 
     The starts of DAGMan runs come from DAGMan's files. Without these, one is inferred after a
     simultaneous removal of all jobs, and after the queue was empty for longer than :data:`LATENCY`.
@@ -452,6 +453,7 @@ class Downtime:
         self._dag_intervals: dict[frozenset[str | None], list[DowntimeInterval]] = {}
         self._run_intervals: dict[str, list[DowntimeInterval]] = {}
         self._lost_work: dict[str, list[tuple[DowntimeInterval, Job]]] = {}
+        self._done = {epoch.node_key for epoch in ledger.epochs if epoch.state in DONE}
         for run, run_jobs in group_by(jobs, lambda job: job.key).items():
             if run is not None:
                 self._add(run, run_jobs)
@@ -499,28 +501,29 @@ class Downtime:
             and _has_dagman_start(dagman_starts, job.submitted, next_job.submitted or left)
         ]
         lost = [interval for interval, _ in self._lost_work[run]]
-        lost += _repeated([job for job in jobs if job.training], dagman_starts)
+        lost += self._repeated([job for job in jobs if job.training], dagman_starts)
         self._run_intervals[run] = merge_intervals([*self._dag_intervals[dags], *own, *lost])
 
-
-def _repeated(jobs: Sequence[Job], dagman_starts: Sequence[datetime]) -> Iterator[DowntimeInterval]:
-    """Times from an epoch's first job to the one with which a later DAGMan run trains it again."""
-    first: dict[int, datetime] = {}
-    last: dict[int, Job] = {}
-    for job in jobs:
-        number, submitted = job.epoch or 0, _submitted(job)
-        done = last.get(number)
-        if (
-            done is not None
-            and done.state is State.COMPLETED
-            # An epoch that another one followed was done; else its POST script may have failed.
-            and max(last) > number
-            and _has_dagman_start(dagman_starts, _submitted(done), submitted)
-        ):
-            yield first[number], submitted
-            first, last = {}, {}
-        first.setdefault(number, submitted)
-        last[number] = job
+    def _repeated(
+        self, jobs: Sequence[Job], dagman_starts: Sequence[datetime]
+    ) -> Iterator[DowntimeInterval]:
+        """Times from an epoch's first job to the one with which a later DAGMan trains it again."""
+        first: dict[int, datetime] = {}
+        last: dict[int, Job] = {}
+        for job in jobs:
+            number, submitted = job.epoch or 0, _submitted(job)
+            done = last.get(number)
+            if done is not None and done.state is State.COMPLETED:
+                # An epoch that another one followed was done; else its POST script may have failed.
+                is_again = max(last) > number and _has_dagman_start(
+                    dagman_starts, _submitted(done), submitted
+                )
+                is_of_other_dag = done.node_key != job.node_key and done.node_key in self._done
+                if is_again or is_of_other_dag:
+                    yield first[number], submitted
+                    first, last = {}, {}
+            first.setdefault(number, submitted)
+            last[number] = job
 
 
 def _infer_dagman_starts(jobs: Sequence[Job]) -> list[datetime]:

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import DagRow, Job, Ledger
 from metlmon.stats.estimates import Downtime, counted_epochs, epoch_durations
 from tests.generated.ensembles import Ensemble
 from tests.generated.varied import REMOVED, varied
 from tests.generated.write import local, write
+from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.run_histories import DAG, NOON, recorded
 
 HOUR = 3600.0
@@ -133,6 +135,28 @@ def test_epochs_trained_again_from_scratch_begin_with_the_new_dagman_run() -> No
     assert pauses(jobs, (0.0, 29.0)).seconds_between("run0", hours(36), hours(43)) == 0
     # A try after a POST script that failed is a part of its epoch's cycle.
     assert paused([jobs[0], jobs[3]], (0.0, 29.0)) == 25
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_last_epoch_trained_again_by_a_second_dag_begins_with_it(is_done: bool) -> None:
+    """Unless the first DAG has not done it, as its POST script failed."""
+    names = ["run0-train_epoch0", "run0-train_epoch1"]
+    texts = [f'JOB {name} train.sub\nVARS {name} run_uuid="u"\n' for name in names]
+    first = f"{''.join(texts)}SCRIPT POST {names[1]} check.sh\nPARENT {names[0]} CHILD {names[1]}\n"
+    log, outs = Log(), {"first.dag": Out().start("00:59:00"), "second.dag": Out()}
+    log.submit(10, names[0], at="01:00:00").execute(10).terminate(10, at="02:00:00")
+    log.submit(11, names[1], at="02:00:00").execute(11).terminate(11, at="03:00:00")
+    post = Log("first.dag.nodes.log", LogRole.NODES, "first.dag")
+    post.post(11, names[1], code=0 if is_done else 1, at="03:00:01")
+    log.submit(12, names[1], at="08:00:00").execute(12).terminate(12, at="09:00:00")
+    outs["first.dag"].submitted(names[0], 10, "01:00:00").submitted(names[1], 11, "02:00:00")
+    outs["second.dag"].start("07:59:00").submitted(names[1], 12, "08:00:00")
+    dags = {"first.dag": first, "second.dag": texts[1]}
+    builder = read_ensemble(dags, log, post, out=outs).builder()
+    ledger = builder.ledger()
+    downtime = Downtime(ledger, builder.status().dags)
+    cycles = epoch_durations(ledger, counted_epochs(ledger)["u"], downtime.seconds_between)
+    assert [cycle.seconds / HOUR for cycle in cycles] == ([1, 1] if is_done else [1, 2])
 
 
 def test_pause_of_a_removed_dag_is_open() -> None:
