@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from metlmon.live.feed import StatsInput
-from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.job_events import NodeKey
 from metlmon.model.queue import HELD, QueueJob
 from metlmon.model.states import (
     ACTIVE,
@@ -19,7 +19,7 @@ from metlmon.model.states import (
     DagState,
     State,
 )
-from metlmon.snapshot.records import HOUR, Epoch, Execution, Job, NodeFault, Run
+from metlmon.snapshot.records import HOUR, Epoch, Execution, Job, NodeFault, Run, job_key
 
 # Module constants: Python 3.11 looks up each Enum member through a function.
 _HELD: Final = State.HELD
@@ -64,7 +64,6 @@ class HealthFacts:
         self.held_in_queue: list[tuple[Job, QueueJob]] = []
         """Jobs that are idle according to their log, but held in the queue."""
         self.disconnected: list[Job] = []
-        self.jobs: dict[JobId, Job] = {}
         self.jobs_queued = 0
         self._sort_jobs()
         self.exited = {cluster for dag in self.status.dags for cluster in dag.exited}
@@ -72,7 +71,7 @@ class HealthFacts:
         self.exited.update(job.job[0] for job in ledger.jobs if job.dagman and job.state in _EXITED)
         self.executions: list[Execution] = [e for e in ledger.executions if not e.at_access_point]
         self.bad: list[Execution] = [e for e in ledger.executions if e.cause is not None]
-        self.lost = {execution.job for execution in self.bad}
+        self.lost = set(map(job_key, self.bad))
         """Jobs with an execution that ended badly."""
         self.uncertain: set[int] = set()
         """Lost executions (``id``) whose end is explained only by a gap in the log."""
@@ -80,10 +79,7 @@ class HealthFacts:
 
     def _sort_jobs(self) -> None:
         """Sort jobs by what the rules look at; most are completed and in none of these lists."""
-        needed = {fault.job for fault in self.faults.values() if fault.job is not None}
         for job in self.ledger.jobs:
-            if job.job in needed:
-                self.jobs[job.job] = job
             state = job.state
             if state in ACTIVE and not job.dagman and job.states:
                 self.jobs_queued += not self.is_over(job.dag)

@@ -12,9 +12,9 @@ from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group
 from metlmon.health.hold_text import HoldCause, failed_urls, hold_cause, hold_text
 from metlmon.health.removals import Removals, last_hold
-from metlmon.model.job_events import JobId
+from metlmon.model.job_events import JobKey
 from metlmon.model.reasons import find_policy, removal_limit
-from metlmon.snapshot.records import Hold, Job
+from metlmon.snapshot.records import Hold, Job, job_key
 from metlmon.stats.causes import is_quota
 
 
@@ -26,7 +26,7 @@ class Holds:
         self._clock = RemovalClock(facts)
         self._groups: dict[tuple[HoldCause, bool, bool], Group] = {}
         self._urls: dict[Group, dict[str, None]] = {}
-        self.by_job: dict[tuple[JobId, str], Group] = {}
+        self.by_job: dict[tuple[JobKey, str], Group] = {}
         """By job and cause of the hold, for the executions that it ended."""
         for job in facts.held:
             self._add_held(job)
@@ -47,11 +47,11 @@ class Holds:
                 )
                 self._group(hold, is_open=True, dagman=job.dagman).add_job(job, since)
         for job in facts.held_before:
-            before_removal, removal = last_hold(job), removals.by_job.get(job.job)
+            before_removal, removal = last_hold(job), removals.by_job.get(job_key(job))
             for hold in job.holds:
                 if hold is before_removal and removal is not None:
                     # One entry with the removal.
-                    self.by_job[job.job, hold.cause] = removal
+                    self.by_job[job_key(job), hold.cause] = removal
                 else:
                     self._add_past(job, hold)
 
@@ -85,12 +85,12 @@ class Holds:
             times = group.fields["removal_times"]
             times[job.job] = removal
             group.fields["removal_at"] = min(times.values())
-        self.by_job[job.job, hold.cause] = group
+        self.by_job[job_key(job), hold.cause] = group
 
     def _add_past(self, job: Job, hold: Hold) -> None:
         group = self._group(hold, is_open=False, dagman=job.dagman)
         group.add_job(job, hold.start, hold.end)
-        self.by_job[job.job, hold.cause] = group
+        self.by_job[job_key(job), hold.cause] = group
 
     def _group(self, hold: Hold, *, is_open: bool, dagman: bool) -> Group:
         """``dagman``: the job is the DAGMan of a sub-DAG."""

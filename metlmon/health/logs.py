@@ -19,7 +19,7 @@ from metlmon.health.losses import TOGETHER_SECONDS, end_of, group_by_time
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.model.job import END_NOT_LOGGED
 from metlmon.model.states import DagState
-from metlmon.snapshot.records import Execution
+from metlmon.snapshot.records import Execution, job_key
 from metlmon.text.formatting import age, count
 
 SILENT_SECONDS: Final = 3600.0
@@ -153,8 +153,8 @@ def log_gaps(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
 
 def unwritable_logs(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Jobs that are queued again because the end of their last execution could not be logged."""
-    idle = {job.job for job in facts.idle if not facts.is_over(job.dag)}
-    last = {each.job: each for each in facts.executions if each.job in idle}
+    idle = {job_key(job) for job in facts.idle if not facts.is_over(job.dag)}
+    last = {key: each for each in facts.executions if (key := job_key(each)) in idle}
     lost = [each for each in last.values() if END_NOT_LOGGED.search(each.reason or "")]
     if lost:
         yield make_entry(

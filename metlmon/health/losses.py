@@ -25,7 +25,7 @@ from metlmon.health.removals import BY_DAGMAN, Removals
 from metlmon.health.types import HealthEntry
 from metlmon.model.reasons import ANNEX_EXPIRED, is_expiry
 from metlmon.model.states import Outcome
-from metlmon.snapshot.records import HOUR, Execution
+from metlmon.snapshot.records import HOUR, Execution, job_key
 from metlmon.stats.causes import QUOTA_REASON, USER_VACATE_CODES
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import age, count, hours
@@ -106,17 +106,17 @@ def _explains(
     """The group of the hold, removal or failure that ended an execution."""
     cause = entry.held_cause or (entry.cause if entry.outcome is Outcome.HELD else None)
     if cause is not None:
-        group = holds.by_job.get((entry.job, cause))
+        group = holds.by_job.get((job_key(entry), cause))
         if group is not None:
             return group
     if entry.outcome is Outcome.FAILED:
         return failures.by_node.get(entry.node_key) if entry.node_key is not None else None
     if entry.outcome is Outcome.REMOVED or entry.code in USER_VACATE_CODES:
-        return removals.by_job.get(entry.job)
+        return removals.by_job.get(job_key(entry))
     if not _is_removal(entry.cause or ""):
         return None
     of_node = failures.by_node.get(entry.node_key) if entry.node_key is not None else None
-    return of_node or removals.by_job.get(entry.job)
+    return of_node or removals.by_job.get(job_key(entry))
 
 
 @lru_cache(maxsize=4096)
@@ -271,17 +271,17 @@ def _mass_evictions_of(
 def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[HealthEntry]:
     """Executions lost and run again, or lost and accepted by a POST script, by cause."""
     groups: dict[tuple[str, str, int | None, bool], Group] = {}
-    passed = {n.job.job for n in facts.ledger.epochs if ended and n.job and n.overruled}
-    strays = {job.job for job in facts.strays_failed if facts.is_last_of_run(job)}
+    passed = {job_key(n.job) for n in facts.ledger.epochs if ended and n.job and n.overruled}
+    strays = {job_key(job) for job in facts.strays_failed if facts.is_last_of_run(job)}
     errors = facts.stats_input.errors.jobs
     for entry in ended:
         kind = "job-failed" if entry.outcome is Outcome.FAILED else "evicted"
-        cause, is_open = entry.cause or "", entry.job in strays
+        cause, is_open = entry.cause or "", job_key(entry) in strays
         error = errors.get(entry.job) if entry.outcome is Outcome.FAILED else None
         line = error.line if error is not None else None
         if error is not None and line is not None:
             cause = error.explain(short_cause(entry, cause))
-        is_passed = entry.job in passed
+        is_passed = job_key(entry) in passed
         if is_passed:
             cause += ": its POST script succeeded"
         group = groups.get((kind, cause, entry.code, is_open))

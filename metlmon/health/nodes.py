@@ -17,7 +17,7 @@ from metlmon.health.hold_text import hold_text, shorten
 from metlmon.health.removals import Removals, removal_of
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.jobfiles.error_lines import ErrorLine
-from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.job_events import NodeKey
 from metlmon.model.reasons import cause_of
 from metlmon.model.run import DagAbort
 from metlmon.model.states import DagState, State
@@ -55,7 +55,7 @@ class Failures:
             if fault.subdag is not None and fault.subdag in in_subdags:
                 # The nodes of the sub-DAG say why.
                 continue
-            self._add(fault, ends.get(fault.job) if fault.job is not None else None)
+            self._add(fault, ends.get(fault.node_key))
         self._early = [
             self._early_end(abort)
             for abort in {abort.node: abort for abort in facts.ledger.aborts.values()}.values()
@@ -77,10 +77,14 @@ class Failures:
     def groups(self) -> list[Group]:
         return list(self._groups.values())
 
-    def _last_ends(self) -> dict[JobId, Execution]:
-        """The last bad execution of each job that made its node fail."""
-        jobs = self._facts.jobs
-        return {each.job: each for each in self._facts.bad if each.job in jobs}
+    def _last_ends(self) -> dict[NodeKey, Execution]:
+        """By failed node, the last bad execution of the job that made it fail."""
+        faults = self._facts.faults
+        return {
+            key: each
+            for each in self._facts.bad
+            if (key := each.node_key) in faults and faults[key].job == each.job
+        }
 
     def _add(self, fault: NodeFault, end: Execution | None) -> None:
         abort = self._facts.ledger.aborts.get(fault.node_key[0])

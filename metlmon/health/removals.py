@@ -16,10 +16,10 @@ from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group
 from metlmon.health.hold_text import HoldCause, hold_cause, hold_text, shorten
 from metlmon.health.types import Severity
-from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.job_events import JobKey, NodeKey
 from metlmon.model.reasons import find_policy, held_limit
 from metlmon.model.states import State
-from metlmon.snapshot.records import Hold, Job, NodeFault
+from metlmon.snapshot.records import Hold, Job, NodeFault, job_key
 from metlmon.text.formatting import duration
 
 _DAY: Final = 86400
@@ -115,7 +115,7 @@ class Removals:
     def __init__(self, facts: HealthFacts) -> None:
         self._facts = facts
         self._groups: dict[tuple[Removal, HoldCause | None, str, bool], Group] = {}
-        self.by_job: dict[JobId, Group] = {}
+        self.by_job: dict[JobKey, Group] = {}
         self.handled: set[NodeKey] = set()
         """Nodes whose removal has an entry."""
         for job in facts.removed:
@@ -148,7 +148,7 @@ class Removals:
         abort = self._facts.ledger.aborts.get(job.in_dag or "")
         if abort is not None and (removal.with_dag or abort.precedes(job.ended)):
             removal = Removal("ended-early", f"removed by DAGMan: ABORT-DAG-ON of {abort.node[1]}")
-        if removal == AFTER_DAG and not is_open and job.job not in self._facts.lost:
+        if removal == AFTER_DAG and not is_open and job_key(job) not in self._facts.lost:
             # For example the job of a SERVICE node.
             return
         if job.node_key is None:
@@ -157,7 +157,7 @@ class Removals:
         group = self._group(job, removal, last_hold(job), is_open=is_open)
         hold = last_hold(job)
         group.add_job(job, hold.start if hold is not None else job.ended, job.ended)
-        self.by_job[job.job] = group
+        self.by_job[job_key(job)] = group
         if is_open and fault is not None:
             group.faults.append(fault)
             self.handled.add(fault.node_key)

@@ -14,8 +14,8 @@ from metlmon.health.groups import make_entry
 from metlmon.health.logs import SILENT_SECONDS, LogGap
 from metlmon.health.losses import group_by_time
 from metlmon.health.types import HealthEntry
-from metlmon.model.job_events import JobId, NodeKey
-from metlmon.snapshot.records import Transfer
+from metlmon.model.job_events import JobKey, NodeKey
+from metlmon.snapshot.records import Transfer, job_key
 from metlmon.stats.totals import TRANSFER_SECONDS, group_by
 from metlmon.text.formatting import age, count
 
@@ -65,7 +65,7 @@ def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[Health
             gap.since <= (t.end or as_of or gap.since) and start_of(t) <= gap.until for gap in holes
         )
     ]
-    nodes = {job.job: job.node_key for job in facts.ledger.jobs} if stalls else {}
+    nodes = {job_key(job): job.node_key for job in facts.ledger.jobs} if stalls else {}
 
     over: defaultdict[str, list[Transfer]] = defaultdict(list)
     for (direction, site), transfers in group_by(stalls, lambda t: (t.direction, t.site)).items():
@@ -80,7 +80,7 @@ def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[Health
 
 
 def _entry(
-    group: list[Transfer], usual: float | None, nodes: Mapping[JobId, NodeKey | None]
+    group: list[Transfer], usual: float | None, nodes: Mapping[JobKey, NodeKey | None]
 ) -> HealthEntry:
     """An entry on stalled transfers of one direction; ``usual``: seconds that others took there."""
     ongoing = any(t.outcome == "in-flight" for t in group)
@@ -102,7 +102,7 @@ def _entry(
     elif failed:
         text += f"; {failed} of them failed"
     ends = [t.end for t in group if t.end is not None]
-    keys = tuple(dict.fromkeys(found for t in group if (found := nodes.get(t.job))))
+    keys = tuple(dict.fromkeys(found for t in group if (found := nodes.get(job_key(t)))))
     step = (
         "Wait, or vacate the job (V): it tries again, perhaps elsewhere"
         if ongoing

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from metlmon.model.states import State
 from metlmon.report.usage import WHISKER, BoxPlot, ReportUsage
-from metlmon.snapshot.records import HOUR, SHORT_SUCCESS, HourUnit
+from metlmon.snapshot.records import HOUR, SHORT_SUCCESS, HourUnit, job_key
 from metlmon.stats.windows import TimeWindow, Unit
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import THIN, UNKNOWN, count, duration, exact_hours, number, plain
@@ -333,7 +333,7 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
         "short": f"{SHORT_SUCCESS:.0%}",
         "whisker": f"{WHISKER:g}",
         "jobs": len(usage.jobs),
-        "ran": len({(e.job, e.node_key) for e in executions}),
+        "ran": len(set(map(job_key, executions))),
         "clock_seconds": sum(e.seconds for e in executions),
         "final_seconds": sum(e.gpu_seconds or 0.0 for e in usage.clipped.executions if e.final),
         "side_executions": len(side),

@@ -1097,6 +1097,7 @@ class EntryFactory:
                 cpus=execution.cpus,
                 usage=execution.usage,
                 held_cause=None if held is None else _hold_cause(held.code, held.reason),
+                reuse=job.subproc,
             )
             carried += stored
 
@@ -1145,6 +1146,7 @@ class EntryFactory:
                 host=self._texts.setdefault(span.host, span.host),
                 site=self._site_of(starts, span, user),
                 queue_seconds=span.queue_seconds,
+                reuse=job.subproc,
             )
 
     def _site_of(
@@ -1217,6 +1219,7 @@ class EntryFactory:
             if owner["at_access_point"]
             else tuple([(line, text) for line, _, text in history.gaps]),
             removal=self._texts.setdefault(history.removal, history.removal),
+            reuse=job.subproc,
         )
 
     def _holds(self, history: JobHistory, starts: StartTimes) -> Iterable[Hold]:
@@ -1259,20 +1262,27 @@ def _successors(histories: Histories) -> Callable[[JobKey, datetime | None], dat
 
     Only jobs that have left the queue count: while a job is in the queue, the one before may be.
     """
-    first: dict[int, datetime] = {}
-    queued = {key[0] for key, (_, history) in histories.items() if history.state in ACTIVE}
-    for (cluster, _, _), (_, history) in histories.items():
-        if history.submitted is not None and cluster not in queued:
-            first[cluster] = min(history.submitted, first.get(cluster, history.submitted))
-    submissions = sorted((time, cluster) for cluster, time in first.items())
+    first: dict[tuple[int, int], datetime] = {}
+    queued = {_submission(key) for key, (_, each) in histories.items() if each.state in ACTIVE}
+    for key, (_, history) in histories.items():
+        submission = _submission(key)
+        if history.submitted is not None and submission not in queued:
+            first[submission] = min(history.submitted, first.get(submission, history.submitted))
+    submissions = sorted((time, submission) for submission, time in first.items())
     times = [time for time, _ in submissions]
 
     def find(key: JobKey, last: datetime | None) -> datetime | None:
         start = 0 if last is None else bisect_right(times, last)
-        later = (time for time, cluster in submissions[start : start + 2] if cluster != key[0])
+        own = _submission(key)
+        later = (time for time, each in submissions[start : start + 2] if each != own)
         return next(later, None)
 
     return find
+
+
+def _submission(key: JobKey) -> tuple[int, int]:
+    """The submission of a job: its cluster, whose number may be used again, without the proc."""
+    return key[0], key[2]
 
 
 def _ended_well(history: JobHistory) -> list[LoggedExecution]:
@@ -1299,9 +1309,9 @@ def _attempts(histories: Histories) -> dict[int, int]:
         order = sorted(history.executions, key=lambda execution: execution.start)
         return {id(execution): number for number, execution in enumerate(order, start=1)}
     by_submission: dict[tuple[int, int], list[Sequence[LoggedExecution]]] = {}
-    for (cluster, _, subproc), (_, history) in histories.items():
+    for key, (_, history) in histories.items():
         if history.executions:
-            by_submission.setdefault((cluster, subproc), []).append(history.executions)
+            by_submission.setdefault(_submission(key), []).append(history.executions)
     starts = sorted(
         (min(each[index].start for each in procs if index < len(each)), submission, index)
         for submission, procs in by_submission.items()

@@ -21,7 +21,7 @@ from metlmon.dagman import records as dagman
 from metlmon.eventlog.events import GpuDevice, ResourceUsage
 from metlmon.eventlog.events import UsageRow as UsageRow
 from metlmon.model.dagman_runs import CrashLoop, DagmanHold
-from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.job_events import JobId, JobKey, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure
 from metlmon.model.queue import QueueJob
@@ -169,13 +169,14 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
     is taken from the event that proves it was over. ``checkpoint``: if it did not end well, when
     its last checkpoint was stored; ``stored``: its seconds up to then; the rest was lost.
     ``carried``: the seconds stored by earlier executions of the job, from which it continued.
+    ``reuse``: how often the schedd had used the id of its job before.
     ``counted``: an execution may be partly outside of a time window; its seconds are those inside,
     and it is counted in the window in which it ended (in flight: the last one). ``measure``: the
     unit of its GPU-seconds and GPU-hours (:func:`in_hour_unit`).
     """
 
     json_omits: ClassVar = frozenset(
-        {*JobNode.__struct_fields__, "counted", "measure", "device"} - {"epoch", "node"}
+        {*JobNode.__struct_fields__, "reuse", "counted", "measure", "device"} - {"epoch", "node"}
     )
     json_properties: ClassVar = (
         "lost",
@@ -213,6 +214,7 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
     bytes_sent: int | None = None
     bytes_received: int | None = None
     final: bool = False
+    reuse: int = 0
     counted: bool = True
     measure: HourUnit = HourUnit.GPU
 
@@ -278,10 +280,10 @@ class Transfer(Struct, frozen=True, gc=False):
     ``direction``: input, output; ``outcome``: ok, aborted, unfinished, failed (output alone),
     in-flight. ``end`` None: in flight. ``seconds``: up to as-of; None when its start was not
     logged. ``site``: that of its execution, else the site of ``host`` in other executions; None
-    when neither is known. ``counted``: as in :class:`Execution`.
+    when neither is known. ``counted``, ``reuse``: as in :class:`Execution`.
     """
 
-    json_omits: ClassVar = frozenset({"key", "epoch", "counted"})
+    json_omits: ClassVar = frozenset({"key", "epoch", "counted", "reuse"})
 
     job: JobId
     key: str | None
@@ -295,6 +297,7 @@ class Transfer(Struct, frozen=True, gc=False):
     site: str | None
     queue_seconds: int | None
     counted: bool = True
+    reuse: int = 0
 
 
 class Hold(Struct, frozen=True, gc=False):
@@ -324,10 +327,13 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
     job of no DAG the one in its log. ``bytes_at``: when its bytes were last reported. ``usage``:
     the newest table, even if its attempt was not started. ``gaps``: line and sentence for each
     event that its log lacks. ``removal``: the reason of its removal, as logged. ``candidates``: for
-    a job of no node, the files of the DAGs to which it may belong.
+    a job of no node, the files of the DAGs to which it may belong. ``reuse``: as in
+    :class:`Execution`.
     """
 
-    json_omits: ClassVar = frozenset({"node_name", "entered_states", "entered_at", "gaps", "usage"})
+    json_omits: ClassVar = frozenset(
+        {"node_name", "entered_states", "entered_at", "gaps", "usage", "reuse"}
+    )
     json_properties: ClassVar = (
         "cluster",
         "proc",
@@ -360,6 +366,7 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
     gaps: tuple[tuple[int, str], ...] = ()
     removal: str | None = None
     candidates: tuple[str, ...] = ()
+    reuse: int = 0
 
     @property
     def cluster(self) -> int:
@@ -464,6 +471,16 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
             replace(entry, cause=causes.get(entry.id, entry.cause)) for entry in self.executions
         )
         return replace(self, executions=tuple(executions))
+
+
+def job_key(entry: Job | Execution | Transfer) -> JobKey:
+    """The key of a job, also by one of its executions or transfers: its id may be used again."""
+    return *entry.job, entry.reuse
+
+
+def submission_key(entry: Job | Execution) -> tuple[int, int]:
+    """The key of a job's submission: its cluster, whose number may be used again."""
+    return entry.job[0], entry.reuse
 
 
 class NodeFault(Struct, frozen=True, kw_only=True):
@@ -692,7 +709,8 @@ class Epoch(Node, frozen=True, kw_only=True):
         """
         if self.success is None or self.longest is None or not self.longest.trained:
             return False
-        if self.longest.job[0] == self.success.job[0] and self.longest.job != self.success.job:
+        is_beside = submission_key(self.longest) == submission_key(self.success)
+        if is_beside and self.longest.job != self.success.job:
             # Procs of one submission run beside each other.
             return False
         return self.success.trained < SHORT_SUCCESS * self.longest.trained
@@ -1148,9 +1166,9 @@ class Ledger(Struct, frozen=True):
         return [e for e in self.executions if e.training and not e.at_access_point]
 
     @property
-    def hidden_jobs(self) -> set[JobId]:
-        """The jobs of the epochs with hidden compute."""
-        return {job for epoch in self.epochs if epoch.hidden for job in epoch.jobs}
+    def hidden_nodes(self) -> set[NodeKey]:
+        """The nodes of the epochs with hidden compute."""
+        return {epoch.node_key for epoch in self.epochs if epoch.hidden}
 
     @property
     def first_time(self) -> datetime | None:

@@ -16,7 +16,7 @@ from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import REQUEUED, is_expiry, with_common_numbers
 from metlmon.model.states import Outcome
-from metlmon.snapshot.records import HOUR, Execution, Hold, Job
+from metlmon.snapshot.records import HOUR, Execution, Hold, Job, job_key
 from metlmon.stats.totals import group_by
 
 QUOTA_REASON: Final = re.compile(r"disk quota exceeded|no space left on device|\bENOSPC\b", re.I)
@@ -195,12 +195,12 @@ def _badput(executions: Iterable[Execution]) -> float:
 def match_holds(jobs: Iterable[Job], executions: Iterable[Execution]) -> list[MatchedHold]:
     """Every hold with the execution it ended, which is logged seconds before it."""
     bad = (e for e in executions if e.kind == "badput" and e.counted and e.end is not None)
-    ended = group_by(bad, lambda e: e.job)
+    ended = group_by(bad, job_key)
     matched: list[MatchedHold] = []
     for job in jobs:
         if job.dagman or not job.holds:
             continue
-        by_end = sorted(ended.get(job.job, ()), key=_end)
+        by_end = sorted(ended.get(job_key(job), ()), key=_end)
         for hold in job.holds:
             index = bisect_left(by_end, hold.start - SAME_MOMENT, key=_end)
             found = index < len(by_end) and _end(by_end[index]) <= hold.start

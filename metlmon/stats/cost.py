@@ -136,7 +136,7 @@ def cost_history(stats_input: StatsInput) -> CostHistory | None:
 
 def _gpus(epoch: Epoch) -> int | None:
     """The GPUs of an epoch, on all machines of its last job."""
-    machines = sum(job[0] == epoch.jobs[-1][0] for job in epoch.jobs)
+    machines = len({job for job in epoch.jobs if job[0] == epoch.jobs[-1][0]})
     gpus = epoch.success.gpus if epoch.success else None
     return gpus * machines if gpus is not None else None
 

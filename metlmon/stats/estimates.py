@@ -45,9 +45,9 @@ from msgspec import Struct
 
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import StatsInput
-from metlmon.model.job_events import JobId
+from metlmon.model.job_events import NodeKey
 from metlmon.model.states import ACTIVE, DONE, TERMINAL, DagState, Outcome, State
-from metlmon.snapshot.records import DagRow, Epoch, Execution, Job, Ledger, Run
+from metlmon.snapshot.records import DagRow, Epoch, Execution, Job, Ledger, Run, job_key
 from metlmon.stats.causes import USER_VACATE_CODES
 from metlmon.stats.simulation import (
     TRIALS,
@@ -350,8 +350,9 @@ class ExecutionDurations:
     """Durations of single training executions, grouped by where they ran."""
 
     def __init__(self, ledger: Ledger) -> None:
-        hidden, entries = ledger.hidden_jobs, ledger.trainings
-        self.in_flight: dict[JobId, Execution] = {}
+        hidden, entries = ledger.hidden_nodes, ledger.trainings
+        self.in_flight: dict[NodeKey | None, Execution] = {}
+        """The newest one of each node."""
         self._samples: list[tuple[Execution, Lifetime]] = []
         self._groups: dict[str, dict[tuple[object, ...], list[tuple[Execution, Lifetime]]]] = {}
         self._curves: dict[tuple[str, GroupKey], KaplanMeier | None] = {}
@@ -361,14 +362,14 @@ class ExecutionDurations:
         in_flight, removed = Outcome.IN_FLIGHT, Outcome.REMOVED
         for entry, weight in zip(entries, weights, strict=True):
             if entry.outcome is in_flight:
-                self.in_flight[entry.job] = entry
+                self.in_flight[entry.node_key] = entry
             elif entry.outcome is not removed and entry.code not in USER_VACATE_CODES:
                 # Executions ended by a user say nothing about reliability.
                 if entry.final:
                     self._good.append(entry.seconds)
                 elif entry.checkpoint is None:
                     self._lost.append(entry.seconds)
-            if entry.job not in hidden and (entry.final or entry.checkpoint is None):
+            if entry.node_key not in hidden and (entry.final or entry.checkpoint is None):
                 # What was stored is in the training of the execution that went on from it.
                 self._samples.append((entry, Lifetime(entry.trained, entry.final, weight)))
         self._good.sort()
@@ -557,8 +558,9 @@ def _infer_dagman_starts(jobs: Sequence[Job]) -> list[datetime]:
         )
         if len(end_times) > group_count:
             continue
-        ids = {job.job for job in group}
-        next_job = next((job for job in islice(jobs, new_count, None) if job.job not in ids), None)
+        keys = set(map(job_key, group))
+        later = (job for job in islice(jobs, new_count, None) if job_key(job) not in keys)
+        next_job = next(later, None)
         if next_job is not None:
             dagman_starts.append(_submitted(next_job))
     return sorted(dagman_starts)
@@ -1081,9 +1083,8 @@ class _Estimator:
         self, run: Run, epoch: Epoch, permutations: _CommonRandomNumbers
     ) -> _CurrentEpoch | None:
         """The run's first unfinished epoch; None if there is no estimate of it."""
-        entries = [self.executions.in_flight.get(job) for job in epoch.jobs]
-        running = [entry for entry in entries if entry is not None]
-        if not running:
+        entry = self.executions.in_flight.get(epoch.node_key)
+        if entry is None:
             trials = self._rest_of_cycle(run, [epoch], permutations)
             if self.model.curve is None or run.latest is None or not epoch.jobs:
                 return None
@@ -1094,7 +1095,6 @@ class _Estimator:
                 samples=self.model.ended_count,
                 executing=False,
             )
-        entry = running[-1]
         another_cycle = self.model.expected_seconds(run.key, epoch.target)
         loss_risk = self.executions.loss_probability(entry.seconds)
         streamed = self.stats_input.streams.get(entry.job)

@@ -261,10 +261,13 @@ class _Chain:
         )
 
     def _executions_of(self, epoch: Epoch) -> list[Execution]:
-        return [each for job in epoch.jobs for each in self._executions.get(job, ())]
+        jobs = dict.fromkeys(epoch.jobs)
+        entries = (each for job in jobs for each in self._executions.get(job, ()))
+        return [each for each in entries if each.node_key == epoch.node_key]
 
     def _number(self, execution: Execution) -> int:
-        return [each.start for each in self._executions[execution.job]].index(execution.start) + 1
+        entries = (e for e in self._executions[execution.job] if e.reuse == execution.reuse)
+        return [each.start for each in entries].index(execution.start) + 1
 
     def _execution_of(self, epoch: Epoch, record: CheckpointRecord) -> Execution | None:
         """The execution that made a checkpoint; None if several may have."""

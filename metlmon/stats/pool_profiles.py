@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from metlmon.model.sites import ANY_SITE_TARGETS, POOL_TARGETS, normalize_name
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.records import HOUR, Execution, Ledger
+from metlmon.snapshot.records import HOUR, Execution, Ledger, job_key
 from metlmon.stats.black_holes import (
     MIN_LOSSES,
     beta_quantile,
@@ -610,10 +610,10 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
     """
     if ledger.as_of is None:
         return ()
-    hidden = ledger.hidden_jobs
+    hidden = ledger.hidden_nodes
     of_runs = failures_of_runs(ledger.executions)
     slot_use = SlotUse(ledger)
-    jobs = {job.job: job for job in ledger.jobs}
+    jobs = {job_key(job): job for job in ledger.jobs}
     targets: defaultdict[str, Counter[ResourcePool]] = defaultdict(Counter)
     sites: defaultdict[str, Counter[ResourcePool]] = defaultdict(Counter)
     observations = []
@@ -623,13 +623,13 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
         if entry.target:
             targets[entry.target][pool] += 1
         is_lost = is_of_place(entry) and (entry.job, entry.start) not in of_runs
-        observation = _observation(entry, pool, ledger.as_of, is_lost, entry.job in hidden)
+        observation = _observation(entry, pool, ledger.as_of, is_lost, entry.node_key in hidden)
         # Waits of runs for each other show in the slots of the pool.
         if entry.wait is not None:
             began = entry.start - timedelta(seconds=entry.wait + (entry.transfer or 0.0))
             wait = entry.wait - slot_use.seconds_waited(entry.key or "", began, entry.start)
             observation = replace(observation, wait=max(0.0, wait) / HOUR)
-        left = slot_end(entry, jobs.get(entry.job))
+        left = slot_end(entry, jobs.get(job_key(entry)))
         if left is not None and left != entry.end:
             hours = ledger.seconds_between(entry.start, left) / HOUR
             observation = replace(observation, slot_hours=hours)

@@ -8,6 +8,7 @@ factor of the acts that raise requests.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from math import ceil
 from typing import Final, TypeAlias
 
@@ -98,7 +99,7 @@ class _Sample(Struct):
     completed: list[ResourceUsage] = []
     epochs: set[object] = set()
     enough: dict[str, list[float]] = {}
-    newest: int = 0
+    newest: tuple[datetime, int] = datetime.min, 0
 
 
 def advise_requests(
@@ -121,7 +122,7 @@ def advise_requests(
         requests = *requested(usage)[:-1], node.gpus_minimum_memory if node else None
         shape = node.submit if node else None, job.training, requests
         sample = samples.setdefault(shape, _Sample())
-        sample.newest = max(sample.newest, job.cluster)
+        sample.newest = max(sample.newest, (job.submitted or datetime.min, job.cluster))
         return sample
 
     for job in clipped.jobs:
@@ -141,7 +142,9 @@ def advise_requests(
                 sample.epochs.add(job.node_key or job.job)
         for command, usage, enough in _exceeded(job):
             sample_of(job, usage).enough.setdefault(command, []).append(enough)
-    newest_first = sorted(samples.items(), key=lambda item: (not item[0][1], -item[1].newest))
+    newest_first = sorted(
+        samples.items(), key=lambda item: (item[0][1], item[1].newest), reverse=True
+    )
     rows: list[RequestAdvice] = []
     for shape, sample in newest_first:
         of_shape = [

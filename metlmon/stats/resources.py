@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from metlmon.eventlog.events import ResourceUsage, least_amount
 from metlmon.model.states import Outcome
-from metlmon.snapshot.records import HOUR, Execution, Ledger
+from metlmon.snapshot.records import HOUR, Execution, Ledger, job_key
 from metlmon.stats.totals import group_by, percentile
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
 from metlmon.text.formatting import UNKNOWN, request_amount, size
@@ -175,13 +175,13 @@ class Resources(Struct, frozen=True):
 def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> Resources:
     """What executions used of what they requested, in groups."""
     entries = [e for e in clip_ledger(ledger, window).executions if not e.at_access_point]
-    usages = {job.job: job.usage for job in ledger.jobs}
+    usages = {job_key(job): job.usage for job in ledger.jobs}
     key_of: Callable[[Execution], str | None] = attrgetter("key" if by == "run" else by)
     if by == "request":
-        key_of = lambda e: _request(e.usage or usages.get(e.job))  # noqa: E731
-    hidden = ledger.hidden_jobs
+        key_of = lambda e: _request(e.usage or usages.get(job_key(e)))  # noqa: E731
+    hidden = ledger.hidden_nodes
     # From the whole ledger: a clipped execution is not final outside its window.
-    ends = {(e.job, e.start): ended_as(e, e.job in hidden) for e in ledger.executions}
+    ends = {(e.job, e.start): ended_as(e, e.node_key in hidden) for e in ledger.executions}
 
     def groups(key: str | None, entries: Sequence[Execution]) -> Iterable[ResourceGroup]:
         by_end = group_by(entries, lambda entry: ends[entry.job, entry.start])

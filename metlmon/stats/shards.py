@@ -45,6 +45,8 @@ from metlmon.snapshot.records import (
     Job,
     Ledger,
     Nodes,
+    job_key,
+    submission_key,
 )
 from metlmon.stats.estimates import DAG_STOP_REASONS, Interval, merge_intervals, time_after_as_of
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
@@ -340,19 +342,23 @@ def shard_work(
     """
     if not jobs:
         return ShardWork()
-    newest = jobs[-1].job[0]
-    parallel = sum(job.job[0] == newest for job in jobs) > 1
+    newest = submission_key(jobs[-1])
+
+    def is_newest(entry: Job | Execution) -> bool:
+        return submission_key(entry) == newest
+
+    parallel = sum(map(is_newest, jobs)) > 1
     complete = state in (State.COMPLETED, State.POST)
     # The log may lack the end of an older job: how long it ran is not known.
-    ended = [e for e in executions if e.end is not None and (e.job[0] == newest or not e.uncertain)]
-    in_flight = [e for e in executions if e.end is None and e.job[0] == newest]
+    ended = [e for e in executions if e.end is not None and (is_newest(e) or not e.uncertain)]
+    in_flight = [e for e in executions if e.end is None and is_newest(e)]
     known = [*ended, *(in_flight if state in ACTIVE else ())]
     if not parallel:
         counted = _checkpoint_chain(known, complete, has_post_script)
         if counted and not complete and counted[-1].end and not _is_checkpoint(counted[-1]):
             counted = []
     elif complete or state in ACTIVE:
-        processes = group_by((e for e in known if e.job[0] == newest), attrgetter("job"))
+        processes = group_by(filter(is_newest, known), job_key)
         chains = (_checkpoint_chain(p, complete, has_post_script) for p in processes.values())
         counted = [e for chain in chains for e in chain]
     else:
@@ -366,7 +372,7 @@ def shard_work(
     seconds = _total_seconds(own_spans) if parallel else sum(e.stored or e.seconds for e in counted)
     candidates = counted if done or in_progress else known
     # Of parallel processes, only a whole job is an attempt.
-    attempts = [e for e in known if not (parallel and e.job[0] == newest)]
+    attempts = [e for e in known if not (parallel and is_newest(e))]
     return ShardWork(
         seconds=seconds if done else None,
         progress=0.0 if done else seconds,
@@ -422,7 +428,7 @@ def _is_checkpoint(entry: Execution, after: Execution | None = None) -> bool:
     It did so by an upload, for later executions of the same job, or by its return value.
     """
     if entry.checkpoint is not None:
-        return after is None or after.job == entry.job
+        return after is None or job_key(after) == job_key(entry)
     return entry.kind == "goodput" and entry.return_value not in (0, None)
 
 

@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.records import Epoch, Execution, Job, Ledger
+from metlmon.snapshot.records import Epoch, Execution, Job, Ledger, job_key
 
 RECENT: Final = 100
 """Executions from which slots are counted, or two per run if that is more: slots come and go."""
@@ -204,8 +204,8 @@ class SlotUse:
         if as_of is None:
             return
         if next_epochs is None:
-            idle = {job.job for job in ledger.jobs if job.training and job.state is State.IDLE}
-            next_epochs = {e.key: e for e in ledger.epochs if e.counts and idle & set(e.jobs)}
+            idle = {job.node_key for job in ledger.jobs if job.training and job.state is State.IDLE}
+            next_epochs = {e.key: e for e in ledger.epochs if e.counts and e.node_key in idle}
         for number, waits in self._waits(ledger, next_epochs).items():
             group = _Group(waits, as_of)
             if group.slots is not None and group.slots < group.runs:
@@ -226,7 +226,7 @@ class SlotUse:
 
     def _waits(self, ledger: Ledger, next_epochs: Mapping[str, Epoch]) -> dict[int, list[_Wait]]:
         """The waits of all runs before their executions, and the ongoing ones, by group."""
-        jobs = {job.job: job for job in ledger.jobs}
+        jobs = {job_key(job): job for job in ledger.jobs}
         entries = [e for e in ledger.executions if e.training and not e.dagman]
         entries.sort(key=attrgetter("start"))
         ready: dict[str, datetime] = {}
@@ -235,7 +235,7 @@ class SlotUse:
         for entry in entries:
             if (run := entry.key) is None:
                 continue
-            job = jobs.get(entry.job)
+            job = jobs.get(job_key(entry))
             since = ready.get(run) or (job and job.submitted) or entry.start
             released = [hold.end for hold in (job.holds if job else ()) if hold.end is not None]
             since = max([since, *(end for end in released if end <= entry.start)])

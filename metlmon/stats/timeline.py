@@ -23,7 +23,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.snapshot.derive import latest_by
-from metlmon.snapshot.records import Execution, Job, Ledger, Run, plain_seconds
+from metlmon.snapshot.records import Execution, Job, Ledger, Run, job_key, plain_seconds
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.totals import group_by
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
@@ -357,13 +357,13 @@ def _lanes(
     last: datetime,
     position: Position,
 ) -> tuple[Lane, ...]:
-    job_executions = group_by(executions, lambda entry: entry.job)
+    job_executions = group_by(executions, job_key)
     runs = {run.key: run for run in ledger.runs}
     spans = {
         key: [
             span
             for job in group
-            for span in _spans(job, job_executions.get(job.job, ()), last, position)
+            for span in _spans(job, job_executions.get(job_key(job), ()), last, position)
         ]
         for key, group in group_by(jobs, lambda job: job.key if job.key in runs else NO_RUN).items()
     }

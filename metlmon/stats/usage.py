@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.job import SAME_MOMENT
-from metlmon.model.job_events import JobId
+from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.records import (
     Epoch,
@@ -32,6 +32,7 @@ from metlmon.snapshot.records import (
     Ledger,
     Transfer,
     in_hour_unit,
+    job_key,
 )
 from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_of, match_holds
 from metlmon.stats.hosts import (
@@ -254,11 +255,11 @@ class Usage(Struct, frozen=True, dict=True):
 
     def hidden_epoch(self, execution: Execution) -> Epoch | None:
         """The epoch that an execution completed, where another one trained it."""
-        return self._hidden_by_job.get(execution.job) if execution.final else None
+        return self._hidden_by_node.get(execution.node_key) if execution.final else None
 
     @cached_property
-    def _hidden_by_job(self) -> Mapping[JobId, Epoch]:
-        return {job: epoch for epoch in self.hidden_epochs for job in epoch.jobs}
+    def _hidden_by_node(self) -> Mapping[NodeKey | None, Epoch]:
+        return {epoch.node_key: epoch for epoch in self.hidden_epochs}
 
     @property
     def ranked_sites(self) -> tuple[GroupUsage, ...]:
@@ -308,7 +309,7 @@ def usage_in_window(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
         hosts=groups.by_host(),
         causes=causes_of(groups.executions, groups.holds),
         waiting=tuple(_target_waits(ledger, window)),
-        hidden_epochs=tuple(groups.epoch_of[e.job] for e in finals if groups.is_hidden(e)),
+        hidden_epochs=tuple(groups.epoch_of[e.node_key] for e in finals if groups.is_hidden(e)),
         executions=groups.executions,
         profiles=profiles_in_window(ledger, window),
         nodes_unlogged=ledger.nodes_unlogged,
@@ -355,14 +356,14 @@ class UsageGroups:
         self._epochs_with_executions = [epoch for epoch in self.epochs if epoch.attempts]
         self.transfers = [t for t in self.clipped.transfers if t.counted]
         self.holds = match_holds(self.clipped.jobs, self.executions)
-        ran = {e.job for e in ledger.executions if not e.at_access_point}
+        ran = {job_key(e) for e in ledger.executions if not e.at_access_point}
         self.idle_jobs = [
-            job for job in self.clipped.jobs if job.job not in ran and not job.at_access_point
+            job for job in self.clipped.jobs if job_key(job) not in ran and not job.at_access_point
         ]
-        self.epoch_of: dict[JobId, Epoch] = {
-            job: epoch for epoch in self.clipped.epochs for job in epoch.jobs
+        self.epoch_of: dict[NodeKey | None, Epoch] = {
+            epoch.node_key: epoch for epoch in self.clipped.epochs
         }
-        self._starts = group_by(self.executions, lambda e: e.job)
+        self._starts = group_by(self.executions, job_key)
         finals = [e for e in self.executions if e.final]
         timed: list[Execution | Transfer] = [*finals, *self.transfers]
         # Each is used several times: in total and in every kind of group.
@@ -377,7 +378,7 @@ class UsageGroups:
 
     def is_hidden(self, final: Execution) -> bool:
         """Whether another execution was at least twice as long as this successful one."""
-        epoch = self.epoch_of.get(final.job)
+        epoch = self.epoch_of.get(final.node_key)
         return epoch is not None and epoch.hidden
 
     def total(self) -> GroupUsage:
@@ -563,7 +564,7 @@ class UsageGroups:
         moment = transfer.end if transfer.start is None else transfer.start
         if transfer.outcome != "ok" or moment is None:
             return None
-        later = (e for e in self._starts.get(transfer.job, ()) if e.start >= moment)
+        later = (e for e in self._starts.get(job_key(transfer), ()) if e.start >= moment)
         execution = next(later, None)
         return execution.gpu if execution is not None else None
 

@@ -182,9 +182,8 @@ def ensemble_key(ledger: Ledger) -> str:
     It does not change when the directory is moved or copied, when runs are continued, or when the
     time zone becomes known, since it ignores quarters of an hour, of which offsets are multiples.
     """
-    times = {job.job: job.submitted or next(_times([job]), datetime.max) for job in ledger.jobs}
-    first = min(ledger.jobs, key=lambda job: (times[job.job], job.job))
-    time = times[first.job]
+    times = ((job.submitted or next(_times([job]), datetime.max), job) for job in ledger.jobs)
+    time, first = min(times, key=lambda each: (each[0], each[1].job))
     moment = (time.minute % 15, time.second)
     identity = (first.job, moment, first.node, first.uuid or first.run)
     return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]

@@ -3,18 +3,30 @@ two jobs."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 
+from metlmon.health.build import make_health
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.report.build import build_report
 from metlmon.report.document import tables_json
+from metlmon.stats.estimates import make_forecast
+from metlmon.stats.lineage import lineage
+from metlmon.stats.pool_profiles import observations_of
+from metlmon.stats.requests import advise_requests
+from metlmon.stats.resources import resource_use
+from metlmon.stats.timeline import build_timeline
+from metlmon.stats.usage import site_usage
+from metlmon.text.record_json import json_of
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
+from tests.support.records import stats_input
 
 DAG = "SUBMIT-DESCRIPTION train {{\n executable = t.sh\n log = {log}\n}}\n"
 
@@ -148,3 +160,46 @@ def test_wrongly_inferred_year_makes_no_second_job(tmp_path: Path, order: tuple[
         reader.read_all()
     assert len(reader.ensemble.jobs) == 1
     assert gpu_hours(reader) == (2.0, 0.0), "not counted twice"
+
+
+def trainings_of(nodes: Sequence[str], first: int, second: int, third: int) -> Log:
+    """Three jobs, one after the other, with all that joins them to executions and transfers."""
+    log = Log()
+    log.submit(first, nodes[0], at="10:00:00")
+    log.transfer(first, "started input").transfer(first, "finished input")
+    log.execute(first, site="Alpha", at="10:05:00").evict(first, 1022, "Job vacated", at="15:00:00")
+    log.execute(first, gpus=2, gpu="NVIDIA A100", site="Beta", at="15:30:00")
+    log.terminate(first, at="16:00:00")
+    log.submit(second, nodes[1], at="05-05 10:01:00")
+    log.transfer(second, "started input").transfer(second, "finished input")
+    log.execute(second, gpu="NVIDIA H100", site="Gamma", at="05-05 10:30:00")
+    log.evict(second, 34, at="05-05 12:00:00").hold(second, 34, "memory", at="05-05 12:00:01")
+    log.release(second, at="05-05 13:00:00").execute(second, site="Gamma", at="05-05 13:01:00")
+    log.remove(second, at="05-05 14:00:00")
+    log.submit(third, nodes[2], at="05-06 10:02:00")
+    return log.execute(third, site="Alpha", at="05-06 11:00:00")
+
+
+def figures(path: Path, nodes: Sequence[str], *clusters: int) -> list[str]:
+    """Statistics of three jobs as JSON, without their ids."""
+    dagdir = Dagdir(path, dag("metl.log", *dict.fromkeys(nodes)))
+    dagdir.write("metl.log", trainings_of(nodes, *clusters).data)
+    builder = dagdir.reader(now="2026-05-06 12:00:00", live=True).snapshot_builder()
+    made = stats_input(builder)
+    statistics = [
+        *(site_usage(made), build_timeline(made.ledger), make_forecast(made)),
+        *(make_health(made), advise_requests(made), observations_of(made.ledger)),
+        *(resource_use(made.ledger, "request"), lineage(made).origins),
+        *(builder.ledger().jobs, tables_json(build_report(builder.status(), made.ledger))),
+    ]
+    return [re.sub(r"7000\d", "70000", json.dumps(json_of(each))) for each in statistics]
+
+
+@pytest.mark.parametrize("nodes", [[f"run{n}-train_epoch0" for n in range(3)], [FIRST] * 3])
+def test_figures_of_jobs_with_one_id_are_those_of_several(
+    nodes: Sequence[str], tmp_path: Path
+) -> None:
+    with_one_id = figures(tmp_path / "one", nodes, 70005, 70005, 70005)
+    apart = figures(tmp_path / "apart", nodes, 70005, 70006, 70007)
+    for one, several in zip(with_one_id, apart, strict=True):
+        assert json.loads(one) == json.loads(several)
