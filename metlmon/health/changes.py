@@ -20,7 +20,7 @@ from metlmon.health.sites import black_holes
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
-from metlmon.snapshot.records import Job, Status
+from metlmon.snapshot.records import Job, Status, job_key
 from metlmon.stats.curves import curves
 from metlmon.text.formatting import count, epoch_number, moment
 from metlmon.text.formatting import metric as format_metric
@@ -205,7 +205,7 @@ def _add_job(groups: _Groups, job: Job, facts: HealthFacts) -> None:
 
 
 def _failure(job: Job, facts: HealthFacts) -> str:
-    last, error = job.last_execution, facts.stats_input.errors.jobs.get(job.job)
+    last, error = job.last_execution, facts.stats_input.errors.jobs.get(job_key(job))
     cause = "" if last is None else short_cause(last, last.cause or "failed")
     return error.explain(cause) if error is not None else cause
 

@@ -54,7 +54,7 @@ class Group:
         """Add a node."""
         self.faults.append(fault)
         if fault.job is not None:
-            self._jobs[fault.job] = None
+            self._jobs[fault.job[:2]] = None
         self._add(fault.key, fault.node_key, fault.since, None)
 
     def add_execution(self, execution: Execution, seconds: float) -> None:

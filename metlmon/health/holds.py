@@ -78,7 +78,7 @@ class Holds:
         group = self._group(hold, is_open=True, dagman=job.dagman)
         group.add_job(job, hold.start)
         fault = self._facts.faults.get(job.node_key) if job.node_key is not None else None
-        if fault is not None and fault.job == job.job:
+        if fault is not None and fault.job == job_key(job):
             group.faults.append(fault)
         removal = self._clock.removal_at(job, hold)
         if removal is not None:

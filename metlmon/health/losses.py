@@ -277,7 +277,7 @@ def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[Health
     for entry in ended:
         kind = "job-failed" if entry.outcome is Outcome.FAILED else "evicted"
         cause, is_open = entry.cause or "", job_key(entry) in strays
-        error = errors.get(entry.job) if entry.outcome is Outcome.FAILED else None
+        error = errors.get(job_key(entry)) if entry.outcome is Outcome.FAILED else None
         line = error.line if error is not None else None
         if error is not None and line is not None:
             cause = error.explain(short_cause(entry, cause))

@@ -21,7 +21,7 @@ from metlmon.model.job_events import NodeKey
 from metlmon.model.reasons import cause_of
 from metlmon.model.run import DagAbort
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.records import DagRow, Execution, Hold, NodeFault
+from metlmon.snapshot.records import DagRow, Execution, Hold, NodeFault, job_key
 from metlmon.text.formatting import count, epoch_number, gpu_short, number
 
 FailureCause: TypeAlias = tuple[str, str]
@@ -83,7 +83,7 @@ class Failures:
         return {
             key: each
             for each in self._facts.bad
-            if (key := each.node_key) in faults and faults[key].job == each.job
+            if (key := each.node_key) in faults and faults[key].job == job_key(each)
         }
 
     def _add(self, fault: NodeFault, end: Execution | None) -> None:

@@ -137,7 +137,7 @@ class Removals:
 
     def _add(self, job: Job) -> None:
         fault = self._facts.faults.get(job.node_key) if job.node_key is not None else None
-        determines = fault is not None and fault.job == job.job
+        determines = fault is not None and fault.job == job_key(job)
         is_open = determines and fault is not None and fault.state is State.REMOVED
         if is_open and fault is not None and self._facts.runs_again(fault):
             is_open = False

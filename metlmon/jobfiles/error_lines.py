@@ -59,13 +59,13 @@ class JobError(Struct, frozen=True):
 
 
 class Errors(Struct, frozen=True):
-    """The errors of failed jobs, by job id, and of failed scripts, by node key."""
+    """The errors of failed jobs, by job key, and of failed scripts, by node key."""
 
-    jobs: Mapping[tuple[int, int], JobError] = {}
+    jobs: Mapping[tuple[int, int, int], JobError] = {}
     scripts: Mapping[tuple[str, str], JobError] = {}
 
     def of_node(
-        self, key: tuple[str, str], job: tuple[int, int] | None, reason: str | None
+        self, key: tuple[str, str], job: tuple[int, int, int] | None, reason: str | None
     ) -> JobError | None:
         """The error that the failed part of a node wrote; None if it was not read.
 

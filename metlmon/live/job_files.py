@@ -56,7 +56,7 @@ from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
 from metlmon.remote import filesystem
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import Job, Ledger, Run
+from metlmon.snapshot.records import Job, Ledger, Run, job_key
 
 # --- files that match a pattern, strictly below the dagdir --------------------------------------
 
@@ -667,14 +667,14 @@ class TrainingFiles:
         self, jobs: Iterable[Job], size: int, builder: SnapshotBuilder, suffix: str = "out"
     ) -> None:
         """Read the last bytes of the outputs of many jobs together."""
-        names = (builder.output_file(*job.job, suffix) for job in jobs)
+        names = (builder.output_file(job_key(job), suffix) for job in jobs)
         paths = (f"{self._dagdir}/{name}" for name in names if name)
         filesystem.read_ahead(self._dagdir, paths, size, follow=False)
 
     def _job_output(
         self, job: Job, builder: SnapshotBuilder, suffix: str = "out"
     ) -> _Output | None:
-        name = builder.output_file(*job.job, suffix)
+        name = builder.output_file(job_key(job), suffix)
         path = self._output_path(name) if name is not None else None
         return _Output(path, name, job.epoch) if name is not None and path is not None else None
 
@@ -710,7 +710,7 @@ class TrainingFiles:
         failed = failed[-MAX_FAILED_JOBS:]
         for suffix in ("err", "out"):
             self._read_outputs_ahead(failed, ERROR_TAIL, builder, suffix)
-        jobs = {job.job: self._job_error(job, builder) for job in failed}
+        jobs = {job_key(job): self._job_error(job, builder) for job in failed}
         self._error_lines.forget_unused()
         return Errors(jobs, self._script_errors(builder))
 
@@ -736,7 +736,7 @@ class TrainingFiles:
             # The last line of an output need not be an error.
             if output is not None and line is not None and (line.cause or suffix == "err"):
                 return JobError(output.name, line)
-        return JobError(builder.output_file(*job.job, "err"))
+        return JobError(builder.output_file(job_key(job), "err"))
 
 
 def _epoch_at(moment: float | None, jobs: Iterable[Job], builder: SnapshotBuilder) -> int | None:

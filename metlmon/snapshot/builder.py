@@ -314,9 +314,9 @@ class SnapshotBuilder:
             or (event.time, event.detail) in holds
         )
 
-    def output_file(self, cluster: int, proc: int, suffix: str = "out") -> str | None:
+    def output_file(self, key: JobKey, suffix: str = "out") -> str | None:
         """The output file of a job, or its error file ("err"), by its submit description."""
-        job = self.job(cluster, proc)
+        job = self.ensemble.jobs.get(key)
         return self._file_of(job, suffix) if job is not None else None
 
     def _file_of(self, job: LoggedJob, suffix: str) -> str | None:
@@ -817,7 +817,7 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
         training=training,
         counts=counts,
         since=state.since,
-        job=state.job.id if state.job is not None else None,
+        job=state.job.key if state.job is not None else None,
         tries=tried,
         retries=node.retries,
         unless_exit=node.unless_exit if state.unless_exit else None,

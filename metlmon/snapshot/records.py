@@ -504,7 +504,7 @@ class NodeFault(Struct, frozen=True, kw_only=True):
     training: bool = False
     counts: bool = True
     since: datetime | None = None
-    job: JobId | None = None
+    job: JobKey | None = None
     tries: int = 0
     retries: int = 0
     unless_exit: int | None = None

@@ -15,7 +15,7 @@ from metlmon.jobfiles.error_lines import NO_ERRORS, Errors
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.run import GateStatus
 from metlmon.model.states import FAILED_JOB, DagState, State
-from metlmon.snapshot.records import DagRow, Epoch, NodeRow, Run, SideCounts, Status
+from metlmon.snapshot.records import DagRow, Epoch, NodeRow, Run, SideCounts, Status, job_key
 from metlmon.text.formatting import (
     STATES,
     Colour,
@@ -59,7 +59,7 @@ def name_range(first: str, last: str) -> str:
 def job_result_text(row: NodeRow | Epoch, errors: Errors) -> str:
     """``CUDA out of memory (exit 3)``, ``return value 3``: the result of a node's failed job."""
     last = row.job.last_execution if row.job else None
-    error = errors.jobs.get(row.job.job) if row.job else None
+    error = errors.jobs.get(job_key(row.job)) if row.job else None
     if row.job_return is not None:
         known = error is not None and error.line is not None
         text = f"exit {row.job_return}" if known else f"return value {row.job_return}"

@@ -203,3 +203,17 @@ def test_figures_of_jobs_with_one_id_are_those_of_several(
     apart = figures(tmp_path / "apart", nodes, 70005, 70006, 70007)
     for one, several in zip(with_one_id, apart, strict=True):
         assert json.loads(one) == json.loads(several)
+
+
+def test_each_job_with_one_id_has_its_own_error_file(tmp_path: Path) -> None:
+    description = (
+        "SUBMIT-DESCRIPTION {0} {{\n executable = t.sh\n log = metl.log\n error = {0}\n}}\n"
+    )
+    text = "".join(map(description.format, ("one.err", "two.err")))
+    dagdir = Dagdir(tmp_path / "d", f"{text}JOB {FIRST} one.err\nJOB {SECOND} two.err\n")
+    log = Log().submit(5, FIRST, at="2022-03-01 10:00:00").execute(5).terminate(5, 1)
+    dagdir.write("metl.log", second_life(log).data)
+    for name in ("one.err", "two.err"):
+        dagdir.write(name, f"RuntimeError: in {name}\n")
+    made = stats_input(dagdir.reader().snapshot_builder(), dagdir.path)
+    assert {each.error_file for each in make_health(made).entries} == {"one.err", "two.err"}

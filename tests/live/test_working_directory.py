@@ -186,7 +186,7 @@ def output_of(dagdir: Path) -> Path:
     reader = DagdirReader(dagdir, Settings())
     reader.check()
     reader.read_all()
-    name = reader.snapshot_builder().output_file(7, 0)
+    name = reader.snapshot_builder().output_file((7, 0, 0))
     assert name is not None
     return output_file(dagdir, name)
 

@@ -479,6 +479,6 @@ def _fault(row: Run) -> NodeFault:
         epoch=latest.epoch,
         training=True,
         since=latest.since,
-        job=(latest.cluster or 0, 0),
+        job=(latest.cluster or 0, 0, 0),
         tries=latest.attempts,
     )
