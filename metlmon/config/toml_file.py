@@ -88,15 +88,27 @@ class TomlFile:
             self._refuse(reason, path.parent)
             return
         self.foreign = status.st_uid != filesystem.user_number(path)
+        text = self._read_text(within if stat.S_ISLNK(status.st_mode) else None, largest)
+        if text is not None:
+            self.exists = True
+            self._parse(text)
+
+    def _read_text(self, within: Path | None, max_bytes: int) -> str | None:
+        """The text of the file; None if it cannot be read, which is a problem if it exists."""
+        # Imported late, like tomllib.
+        from metlmon.live.file_access import UnreadableFile, read_file
+
         try:
-            text = _read_text(path, within if stat.S_ISLNK(status.st_mode) else None, largest)
+            real = filesystem.resolve(self.path, strict=True)
+            if within is not None and not real.is_relative_to(filesystem.resolve(within)):
+                self._refuse("is a link out of this directory, not followed: copy the file here")
+                return None
+            return read_file(str(real), max_bytes).decode("utf-8")
         except FileNotFoundError:
-            return
-        except UnusableToml as error:
-            self._refuse(str(error))
-            return
-        self.exists = True
-        self._parse(text)
+            return None
+        except (UnreadableFile, OSError, RuntimeError, UnicodeDecodeError) as error:
+            self._refuse(f"cannot be read: {str(error).removeprefix('it cannot be read: ')}")
+            return None
 
     def _refuse(self, reason: str, path: Path | None = None) -> None:
         self.exists = True
@@ -146,29 +158,6 @@ class TomlFile:
             self.report_problem(
                 (*where, key), f"{message}; {suggestion}there are: {', '.join(names)}"
             )
-
-
-class UnusableToml(Exception):
-    """Why a file cannot be read."""
-
-
-def _read_text(path: Path, within: Path | None, max_bytes: int) -> str:
-    """The text of a file. Raises UnusableToml, or FileNotFoundError for a broken link."""
-    # Imported late, like tomllib.
-    from metlmon.live.file_access import UnreadableFile, read_file
-
-    try:
-        real = filesystem.resolve(path, strict=True)
-        if within is not None and not real.is_relative_to(filesystem.resolve(within)):
-            raise UnusableToml("is a link out of this directory, not followed: copy the file here")
-        return read_file(str(real), max_bytes).decode("utf-8")
-    except FileNotFoundError:
-        raise
-    except UnreadableFile as error:
-        reason = str(error).removeprefix("it cannot be read: ")
-        raise UnusableToml(f"cannot be read: {reason}") from error
-    except (OSError, RuntimeError, UnicodeDecodeError) as error:
-        raise UnusableToml(f"cannot be read: {error}") from error
 
 
 def dotted_key(where: Where) -> str:

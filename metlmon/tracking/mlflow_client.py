@@ -40,7 +40,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from msgspec import Struct
 
-from metlmon.config.readers import LOOPBACK
+from metlmon.config.loader import LOOPBACK
 from metlmon.config.settings import TrackingSettings
 from metlmon.errors import InputError
 from metlmon.redact import HIDDEN, redact_secrets

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import metlmon.config as documented
+from metlmon.cli.commands.help import GUIDE, sections
 from metlmon.config.loader import KEYS, load_configuration, load_settings
 from metlmon.config.settings import Label, MetricSettings
 from metlmon.config.toml_file import key_lines
@@ -27,30 +27,33 @@ def _dagdir(tmp_path: Path, user: Path) -> Path:
     return tmp_path / "ensemble"
 
 
-def test_documented_example_sets_every_key(dagdir: Path, user: Path) -> None:
-    example = documented.__doc__.split("```toml")[1].split("```")[0]
+def test_examples_of_the_guide_set_every_key(dagdir: Path, user: Path) -> None:
+    guide = sections(GUIDE.read_text())
+    texts = (guide[title] for title in ("Settings", "Keys", "Notifications", "Trackers"))
+    blocks = (block for text in texts for block in text.split("```toml")[1:])
+    example = "".join(block.split("```")[0] for block in blocks)
     # As the user's file, where [notify] belongs.
     user.write_text(example)
     assert load_configuration(dagdir).problems == ()
-    assert {where[0] for where in key_lines(example)} == set(KEYS) - {"keys"}
+    assert {where[0] for where in key_lines(example)} == set(KEYS)
     settings = load_settings(dagdir)
     assert str(settings.zone) == "America/Chicago"
     assert settings.checkpoint_codes == {85}
-    assert settings.sites == (("*.example.edu", "example"),)
+    assert settings.sites == (("*.gpu.example.edu", "example"),)
     for pattern, kind in ((settings.train_node, "train"), (settings.side_node, "eval")):
         match = pattern.match(f"fold3-{kind}_epoch07")
         assert match.groupdict() == {"run": "fold3", "epoch": "07"}
     assert settings.site_aliases == (("SDSC-PRP-CE1", "NRP"),)
     assert settings.gpu_aliases == (("Tesla V100-SXM2-32GB", "V100-SXM2"),)
-    (control,) = settings.labels
-    assert control.name == "control"
-    assert control.matches("run12", None)
-    assert control.matches("fold1", "0ee9fad9-1637")
-    assert not control.matches("fold1", "173f47c3")
-    assert settings.metrics.files == ("output/training_logs/{uuid}",)
+    (cohort,) = settings.labels
+    assert cohort.name == "heterogeneous"
+    assert cohort.matches("hetero12", None)
+    assert cohort.matches("fold1", "81ff53dd-1637")
+    assert not cohort.matches("fold1", "173f47c3")
+    assert settings.metrics.files == ("*/training_logs/{uuid}",)
     (metric,) = settings.metrics.patterns
-    assert (metric.name, metric.file) == ("spearman", "out")
-    result = metric.pattern.search("epoch 3: rho=0.91")
+    assert (metric.name, metric.file) == ("accuracy", "out")
+    result = metric.pattern.search("epoch 3: accuracy 0.91")
     assert result.groupdict() == {"epoch": "3", "value": "0.91"}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.config.readers import read_webhook
+from metlmon.config.loader import read_webhook
 from metlmon.config.settings import EVENT_NAMES
 from metlmon.config.user_state import state_lock, state_path
 from metlmon.health.kinds import KINDS
