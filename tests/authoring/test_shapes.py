@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
-from metlmon.authoring.lint import check
+from metlmon.authoring.lint.run import check
 from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     EnsembleShape,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from metlmon.authoring.lint import Finding, check
+from metlmon.authoring.lint.rules import Finding
+from metlmon.authoring.lint.run import check
 from metlmon.config.settings import Settings
 
 DAG = """\

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from itertools import pairwise, product
 from typing import Final
 
-from metlmon.authoring.lint.context import LintContext
 from metlmon.authoring.lint.rule_submit import unfinished
-from metlmon.authoring.lint.rules import KINDS
+from metlmon.authoring.lint.rules import KINDS, LintContext
 from metlmon.dagman.commands import (
     CategoryCommand,
     DescriptionCommand,
@@ -28,14 +27,10 @@ from metlmon.dagman.parser import SourceCommand
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import Description
 
-_BYTE_ORDER_MARK: Final = "\ufeff"
 _NAME: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ATTRIBUTE: Final = re.compile(r"\w[\w.]*[ \t]*=(.*)", re.ASCII | re.DOTALL)
-
-_OTHER_RULES: Final = frozenset({"cycle", "missing-submit-file"})
-"""Kinds of the parser's problems that another rule reports in more detail."""
 
 _VALUE_PROBLEMS: Final = {
     "unquoted-value": "stands without double quotes",
@@ -49,7 +44,7 @@ def check(context: LintContext) -> None:
     marked = {
         (name, entries[0].line)
         for name, entries in context.commands.items()
-        if entries and entries[0].keyword.startswith(_BYTE_ORDER_MARK)
+        if entries and entries[0].keyword.startswith("\ufeff")
     }
     # The manual, "Sub-DAGs": a node or script before it may write the sub-DAG's file.
     written_later = {
@@ -65,7 +60,8 @@ def check(context: LintContext) -> None:
             context.report("byte-order-mark", problem, message)
         elif problem.kind == "unknown-command" and context.has_run:
             context.report("newer-command", problem, problem.text)
-        elif problem.kind not in _OTHER_RULES:
+        elif problem.kind not in ("cycle", "missing-submit-file"):
+            # Other rules report those in more detail.
             kind = problem.kind if problem.kind in KINDS else "syntax"
             message = problem.text.replace("; the line is skipped", "")
             context.report(kind, problem, message)
@@ -116,7 +112,6 @@ def _check_queue(context: LintContext, inline: Description) -> None:
 
 
 def _check_variables(context: LintContext, entry: SourceCommand, node: str) -> None:
-    """Values and names of VARS."""
     for key, raw in _raw_pairs(entry.rest):
         if kind := _value_kind(raw):
             message = f"VARS {shown(key)} of {node} {_VALUE_PROBLEMS[kind]}"
@@ -164,14 +159,11 @@ def _check_attribute(context: LintContext, entry: SourceCommand) -> None:
 MAX_ISOLATED: Final = 3
 """More isolated nodes than this are considered intended: a bag beside a graph."""
 
-EXIT_CODES: Final = range(256)
-
 CYCLE_NAMES_SHOWN: Final = 12
 """Maximum number of listed names of a cycle, half of them from each end."""
 
 
 def _check_graph(context: LintContext) -> None:
-    """Check cycles, isolated nodes, throttles, nested DAGs and PRE_SKIP codes."""
     _check_cycle(context)
     _check_isolated(context)
     _check_throttles(context)
@@ -184,7 +176,7 @@ def _check_graph(context: LintContext) -> None:
             message = f"PRE_SKIP of {shown(entry.command.node)} is {entry.command.code}"
             if entry.command.code == 0:
                 context.report("pre-skip-zero", entry, message)
-            elif entry.command.code not in EXIT_CODES:
+            elif entry.command.code not in range(256):
                 context.report("pre-skip-range", entry, message)
 
 

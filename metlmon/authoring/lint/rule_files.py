@@ -13,10 +13,10 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from metlmon.authoring.gate_config import INTERPRETER, SCRIPT
-from metlmon.authoring.lint.context import LintContext, Positioned
+from metlmon.authoring.lint.rules import LintContext, Positioned
 from metlmon.dagman.commands import ConfigCommand, JobstateCommand, ScriptCommand
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import SourceCommand
@@ -25,12 +25,6 @@ from metlmon.dagman.submit_description import Description, file_names
 from metlmon.text.formatting import listed
 
 _FALSE: Final = frozenset({"false", "f", "no", "n", "0"})
-
-#: An absolute path refers to the container image in these universes.
-_CONTAINER_UNIVERSES: Final = frozenset({"container", "docker"})
-
-#: The executable is not transferred from the submit directory in these universes.
-_REMOTE_UNIVERSES: Final = frozenset({"grid", "vm", "java"})
 
 MAX_NAMES: Final = 500_000
 """Limit of input file names checked over all nodes: a few seconds at most."""
@@ -55,13 +49,8 @@ def check(context: LintContext) -> None:
     _check_locations(context)
 
 
-class _MissingInput(NamedTuple):
-    """A missing input file. ``first``: a node without predecessors needs it."""
-
-    first: bool
-    executable: bool
-    source: Positioned
-    message: str
+_Missing = tuple[bool, str, Positioned, str]
+"""A missing input file: whether a node without predecessors needs it, and the finding."""
 
 
 class _FileChecker:
@@ -74,7 +63,7 @@ class _FileChecker:
     def __init__(self, context: LintContext) -> None:
         self._context = context
         self._files_not_here: dict[str, None] = {}
-        self._missing_inputs: dict[tuple[str, str], _MissingInput] = {}
+        self._missing_inputs: dict[tuple[str, str], _Missing] = {}
         #: Existing files by (base, name), and those that an earlier node may create.
         self._found: set[tuple[str, str]] = set()
         self._later: set[tuple[str, str]] = set()
@@ -95,10 +84,8 @@ class _FileChecker:
             elif text is None and (name := node.submit):
                 message = f"the submit file {shown(name)} of {shown(node.name)} cannot be read"
                 self._report_missing("missing-submit-file", node, name, message)
-        for (_, name), file in self._missing_inputs.items():
-            kind = "missing-executable" if file.executable else "missing-input"
-            kind = kind if file.first else "missing-later-input"
-            self._report_missing(kind, file.source, name, file.message)
+        for (_, name), (_, kind, source, message) in self._missing_inputs.items():
+            self._report_missing(kind, source, name, message)
         if self._files_not_here:
             message = (
                 f"it has run; what it needed is not here: {listed(list(self._files_not_here))}"
@@ -233,7 +220,7 @@ class _FileChecker:
         path = (base, name)
         first = not node.parents and node.pre is None
         previous = self._missing_inputs.get(path)
-        known = previous is not None and (previous.first or not first)
+        known = previous is not None and (previous[0] or not first)
         if known or path in self._found or (not first and path in self._later):
             return
         if previous is None and self._exists(node, base, name):
@@ -248,10 +235,12 @@ class _FileChecker:
         if not first and not any(name in file_names(value) for value in values):
             self._later.add(path)
             return
-        label = "the executable" if key == "executable" else "the file"
+        label, kind = "the file", "missing-input"
+        if key == "executable":
+            label, kind = "the executable", "missing-executable"
         message = f"{label} {shown(name)}, which {shown(node.name)} takes along, is not there"
-        source = text.last(key) or text
-        self._missing_inputs[path] = _MissingInput(first, key == "executable", source, message)
+        kind = kind if first else "missing-later-input"
+        self._missing_inputs[path] = first, kind, text.last(key) or text, message
 
     def _exists(self, node: Node, base: str, name: str) -> bool:
         directories = [self._context.dagman_dir / base]
@@ -286,12 +275,13 @@ def _transferred_files(values: dict[str, str | None]) -> Iterator[tuple[str, str
     executable = (values["executable"] or "").strip().strip('"')
     universe = (values["universe"] or "").strip().lower()
     in_container = (
-        universe in _CONTAINER_UNIVERSES or values["container_image"] or values["docker_image"]
+        universe in ("container", "docker") or values["container_image"] or values["docker_image"]
     )
     transferred = (values["transfer_executable"] or "").strip().lower() not in _FALSE
     if in_container and executable.startswith("/"):
-        transferred = False
-    if executable and transferred and universe not in _REMOTE_UNIVERSES:
+        transferred = False  # The path is one in the container's image.
+    # In these universes it is not transferred from the submit directory.
+    if executable and transferred and universe not in ("grid", "vm", "java"):
         yield "executable", executable
     image = (values["container_image"] or "").strip().strip('"')
     if image.endswith(".sif"):

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from metlmon.authoring.lint.context import LintContext
+from metlmon.authoring.lint.rules import LintContext
 from metlmon.dagman.commands import ScriptCommand, VarsCommand
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import SourceCommand

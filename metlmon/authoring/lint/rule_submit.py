@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from metlmon.authoring.lint.context import LintContext
+from metlmon.authoring.lint.rules import LintContext
 from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.records import Node
@@ -35,9 +35,6 @@ _EXPRESSIONS: Final = re.compile(
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*+"')
 _BRACKETS: Final = re.compile(r"[()]")
 _OPEN_END: Final = re.compile(r"(?:&&|\|\||==|=\?=|=!=|<=?|>=?|[-+*/])\s*\Z")
-
-_FREE_TEXT: Final = frozenset({"arguments", "args", "environment", "env"})
-"""Commands whose values may start with anything."""
 
 _MACRO: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _ITEMS: Final = re.compile(r"\b(?:in|from|matching)\b")
@@ -128,7 +125,8 @@ def _check_lines(context: LintContext, text: Description) -> None:
     for statement in text.statements:
         # condor_submit silently parses "TARGET.X == y" as an assignment of "= y" to an unused
         # name; it refuses a bare condition in brackets.
-        if statement.key in _FREE_TEXT or statement.directive:
+        is_free_text = statement.key in ("arguments", "args", "environment", "env")
+        if is_free_text or statement.directive:
             continue
         if statement.value.startswith(COMPARISON_STARTS):
             quoted = statement.file in text.recognized
@@ -145,7 +143,6 @@ def _check_lines(context: LintContext, text: Description) -> None:
 
 
 def _check_ifs(context: LintContext, text: Description) -> None:
-    """Unbalanced if and endif."""
     open_ifs = []
     for statement in text.statements:
         if not statement.directive or statement.key == "queue":
@@ -206,7 +203,6 @@ def _check_gpus(context: LintContext, text: Description) -> None:
 
 
 def _check_mail(context: LintContext, text: Description, nodes: list[Node]) -> None:
-    """Mail for each of many jobs."""
     statement = text.last("notification")
     event = statement.value.strip().lower() if statement is not None else ""
     if statement is not None and len(nodes) > MAX_MAILS and event in ("always", "complete"):
@@ -239,81 +235,77 @@ def _check_logs(context: LintContext) -> None:
 # --- names that condor_submit does not know and ignores ---------------------------------------
 # Sources: SUBMIT_KEY_… in submit_utils.h of HTCondor 25, and its manual page "condor_submit".
 
-_COMMANDS: Final = """
-accounting_group accounting_group_user allow_arguments_v1 allow_environment_v1
-allowed_execute_duration allowed_job_duration append_files arc_application
-arc_data_staging arc_resources arc_rte arguments arguments2 aws_access_key_id_file
-aws_region aws_secret_access_key_file azure_admin_key azure_admin_username azure_auth_file
-azure_image azure_location azure_size batch_extra_submit_args batch_id batch_name
-batch_project batch_queue batch_runtime buffer_block_size buffer_files buffer_size
-checkpoint_destination checkpoint_exit_code cloud_label_names cluster common_input_files
-compress_files concurrency_limits concurrency_limits_expr container_image
-container_is_common container_service_names container_target_dir copy_to_spool core_size
-cron_day_of_month cron_day_of_week cron_hour cron_minute cron_month cron_prep_time
-cron_window cuda_version dag_node_name dagman_job_id dagman_log deferral_prep_time
-deferral_time deferral_window delegate_job_gsi_credentials_lifetime description disk_usage
-docker_image docker_network_type docker_override_entrypoint docker_pull_policy
-docker_send_credentials dont_encrypt_input_files dont_encrypt_output_files
-ec2_access_key_id ec2_ami_id ec2_availability_zone ec2_block_device_mapping
-ec2_ebs_volumes ec2_elastic_ip ec2_iam_profile_arn ec2_iam_profile_name ec2_instance_type
-ec2_key_pair_file ec2_keyp_air ec2_keypair ec2_keypair_file ec2_parameter_names
-ec2_secret_access_key ec2_security_groups ec2_security_ids ec2_spot_price ec2_tag_names
-ec2_user_data ec2_user_data_file ec2_vpc_ip ec2_vpc_subnet email_attributes
-encrypt_execute_directory encrypt_input_files encrypt_output_files env environment
-environment2 erase_output_and_error_on_restart error executable exit_requirements
-fetch_files file_remaps gce_account gce_auth_file gce_image gce_json_file gce_machine_type
-gce_metadata gce_metadata_file gce_preemptible get_env getenv gpus_maximum_capability
-gpus_minimum_capability gpus_minimum_memory gpus_minimum_runtime grid_resource
-gs_access_key_id_file gs_secret_access_key_file hold hold_kill_sig image_size initial_dir
-initialdir input interactive_args interactive_executable iterate jar_files java_vm_args
-java_vm_arguments java_vm_arguments2 job_ad_information_attrs job_iwd job_lease_duration
-job_machine_attrs job_machine_attrs_history_length job_max_vacate_time jobset
-keep_claim_idle kill_sig kill_sig_timeout leave_in_queue load_profile local_files log
-log_xml machine_count manifest manifest_dir match_list_length materialize_max_idle
-max_idle max_job_retirement_time max_materialize max_retries max_transfer_input_mb
-max_transfer_output_mb memory_usage mount_under_scratch next_job_start_delay nice_user
-node_count nodecount noop_job noop_job_exit_code noop_job_exit_signal notification
-notify_user on_evict_checks on_exit_hold on_exit_hold_reason on_exit_hold_subcode
-on_exit_remove output output_destination output_directory parallel_script_shadow
-parallel_script_starter periodic_hold periodic_hold_reason periodic_hold_subcode
-periodic_release periodic_remove periodic_vacate preferences preserve_relative_paths
-primary_unix_group prio priority process project_name public_input_files rank
-remote_initialdir remove_kill_sig rendezvousdir request_cpus request_disk request_gpus
-request_memory require_gpus requirements retry_request_disk retry_request_memory
-retry_request_memory_increase retry_request_memory_max retry_until run_as_owner
-s3_access_key_id_file s3_secret_access_key_file scitokens_file send_credential shell
-should_transfer_files skip_filechecks skip_if_dataflow stack_size starter_debug
-starter_log stderr stdin stdout stream_error stream_input stream_output
-submit_allow_duplicate_matches submit_event_notes submit_event_notes_attrs
-submit_event_user_notes submit_fail_empty_fields submit_fail_empty_matches
-submit_match_directories submit_warn_duplicate_matches submit_warn_empty_fields
-submit_warn_empty_matches success_exit_code suspend_job_at_exec tool_daemon_args
-tool_daemon_arguments tool_daemon_arguments2 tool_daemon_cmd tool_daemon_error
-tool_daemon_input tool_daemon_output transfer_checkpoint_files transfer_common_input
-transfer_container transfer_error transfer_executable transfer_input transfer_input_files
-transfer_output transfer_output_files transfer_output_remaps transfer_plugins
-ulog_execute_attrs universe use_oauth_services use_scitoken use_scitokens
-use_x509userproxy vm_checkpoint vm_disk vm_macaddr vm_memory vm_networking
-vm_networking_type vm_no_output_vm vm_type vm_vcpus vm_vnc want_ads want_graceful_removal
-want_io_proxy want_job_networking wantnametag when_to_transfer_output x509userproxy
-xen_initrd xen_kernel xen_kernel_params xen_root
-"""
+COMMANDS: Final = frozenset(
+    """
+    accounting_group accounting_group_user allow_arguments_v1 allow_environment_v1
+    allowed_execute_duration allowed_job_duration append_files arc_application arc_data_staging
+    arc_resources arc_rte arguments arguments2 aws_access_key_id_file aws_region
+    aws_secret_access_key_file azure_admin_key azure_admin_username azure_auth_file azure_image
+    azure_location azure_size batch_extra_submit_args batch_id batch_name batch_project
+    batch_queue batch_runtime buffer_block_size buffer_files buffer_size checkpoint_destination
+    checkpoint_exit_code cloud_label_names cluster common_input_files compress_files
+    concurrency_limits concurrency_limits_expr container_image container_is_common
+    container_service_names container_target_dir copy_to_spool core_size cron_day_of_month
+    cron_day_of_week cron_hour cron_minute cron_month cron_prep_time cron_window cuda_version
+    dag_node_name dagman_job_id dagman_log deferral_prep_time deferral_time deferral_window
+    delegate_job_gsi_credentials_lifetime description disk_usage docker_image
+    docker_network_type docker_override_entrypoint docker_pull_policy docker_send_credentials
+    dont_encrypt_input_files dont_encrypt_output_files ec2_access_key_id ec2_ami_id
+    ec2_availability_zone ec2_block_device_mapping ec2_ebs_volumes ec2_elastic_ip
+    ec2_iam_profile_arn ec2_iam_profile_name ec2_instance_type ec2_key_pair_file ec2_keyp_air
+    ec2_keypair ec2_keypair_file ec2_parameter_names ec2_secret_access_key ec2_security_groups
+    ec2_security_ids ec2_spot_price ec2_tag_names ec2_user_data ec2_user_data_file ec2_vpc_ip
+    ec2_vpc_subnet email_attributes encrypt_execute_directory encrypt_input_files
+    encrypt_output_files env environment environment2 erase_output_and_error_on_restart error
+    executable exit_requirements fetch_files file_remaps gce_account gce_auth_file gce_image
+    gce_json_file gce_machine_type gce_metadata gce_metadata_file gce_preemptible get_env getenv
+    gpus_maximum_capability gpus_minimum_capability gpus_minimum_memory gpus_minimum_runtime
+    grid_resource gs_access_key_id_file gs_secret_access_key_file hold hold_kill_sig image_size
+    initial_dir initialdir input interactive_args interactive_executable iterate jar_files
+    java_vm_args java_vm_arguments java_vm_arguments2 job_ad_information_attrs job_iwd
+    job_lease_duration job_machine_attrs job_machine_attrs_history_length job_max_vacate_time
+    jobset keep_claim_idle kill_sig kill_sig_timeout leave_in_queue load_profile local_files log
+    log_xml machine_count manifest manifest_dir match_list_length materialize_max_idle max_idle
+    max_job_retirement_time max_materialize max_retries max_transfer_input_mb
+    max_transfer_output_mb memory_usage mount_under_scratch next_job_start_delay nice_user
+    node_count nodecount noop_job noop_job_exit_code noop_job_exit_signal notification
+    notify_user on_evict_checks on_exit_hold on_exit_hold_reason on_exit_hold_subcode
+    on_exit_remove output output_destination output_directory parallel_script_shadow
+    parallel_script_starter periodic_hold periodic_hold_reason periodic_hold_subcode
+    periodic_release periodic_remove periodic_vacate preferences preserve_relative_paths
+    primary_unix_group prio priority process project_name public_input_files rank
+    remote_initialdir remove_kill_sig rendezvousdir request_cpus request_disk request_gpus
+    request_memory require_gpus requirements retry_request_disk retry_request_memory
+    retry_request_memory_increase retry_request_memory_max retry_until run_as_owner
+    s3_access_key_id_file s3_secret_access_key_file scitokens_file send_credential shell
+    should_transfer_files skip_filechecks skip_if_dataflow stack_size starter_debug starter_log
+    stderr stdin stdout stream_error stream_input stream_output submit_allow_duplicate_matches
+    submit_event_notes submit_event_notes_attrs submit_event_user_notes submit_fail_empty_fields
+    submit_fail_empty_matches submit_match_directories submit_warn_duplicate_matches
+    submit_warn_empty_fields submit_warn_empty_matches success_exit_code suspend_job_at_exec
+    tool_daemon_args tool_daemon_arguments tool_daemon_arguments2 tool_daemon_cmd
+    tool_daemon_error tool_daemon_input tool_daemon_output transfer_checkpoint_files
+    transfer_common_input transfer_container transfer_error transfer_executable transfer_input
+    transfer_input_files transfer_output transfer_output_files transfer_output_remaps
+    transfer_plugins ulog_execute_attrs universe use_oauth_services use_scitoken use_scitokens
+    use_x509userproxy vm_checkpoint vm_disk vm_macaddr vm_memory vm_networking
+    vm_networking_type vm_no_output_vm vm_type vm_vcpus vm_vnc want_ads want_graceful_removal
+    want_io_proxy want_job_networking wantnametag when_to_transfer_output x509userproxy
+    xen_initrd xen_kernel xen_kernel_params xen_root
+    """.split()
+)
+"""Commands of submit files."""
 
-_ATTRIBUTES: Final = """
-acctgroup acctgroupuser args cmd dagmannodeslog err in isnoopjob iwd jobbatchid
-jobbatchname jobdescription jobmaxretries jobnotification jobprio jobsetname
-jobstarterdebug jobstarterlog jobsuccessexitcode jobuniverse lastmatchlistlength
-leavejobinqueue manifestdesired maxhosts minhosts onexitholdcheck onexitremovecheck out
-periodicholdcheck periodicreleasecheck periodicremovecheck remoteiwd rmkillsig streamerr
-streamin streamout successcheckpointexitcode transfererr transferin transferout userlog
-userlogexecuteeventattrs userlogusexml
-"""
-
-COMMANDS: Final = frozenset(_COMMANDS.split())
-
-
-_WITHOUT_UNDERSCORES: Final = frozenset(
-    [*(name.replace("_", "") for name in COMMANDS), *_ATTRIBUTES.split()]
+_WITHOUT_UNDERSCORES: Final = frozenset(name.replace("_", "") for name in COMMANDS).union(
+    """
+    acctgroup acctgroupuser args cmd dagmannodeslog err in isnoopjob iwd jobbatchid jobbatchname
+    jobdescription jobmaxretries jobnotification jobprio jobsetname jobstarterdebug
+    jobstarterlog jobsuccessexitcode jobuniverse lastmatchlistlength leavejobinqueue
+    manifestdesired maxhosts minhosts onexitholdcheck onexitremovecheck out periodicholdcheck
+    periodicreleasecheck periodicremovecheck remoteiwd rmkillsig streamerr streamin streamout
+    successcheckpointexitcode transfererr transferin transferout userlog
+    userlogexecuteeventattrs userlogusexml
+    """.split()
 )
 """Commands without underscores, and job attributes (``TransferInputFiles``)."""
 
@@ -328,7 +320,6 @@ _PARTS: Final = (".", "_oauth_permissions", "_oauth_resource", "_container_port"
 """Prefixes and parts of names that HTCondor accepts in any form, or once accepted."""
 
 _RESOURCE: Final = re.compile(r"(request|require)_(\w+)")
-_RESOURCES: Final = ("cpus", "memory", "disk", "gpus")
 
 _REFERENCE: Final = re.compile(r"\$\w*\(([^()]*)")
 _WORD: Final = re.compile(r"[a-z_][\w.]*", re.IGNORECASE)
@@ -339,12 +330,10 @@ SIMILARITY: Final = 0.8
 
 def _check_names(context: LintContext) -> None:
     """Report names that are neither a command nor a macro used in the DAG."""
-    texts = context.descriptions()
-    used = set(_macro_names(context, [text for text, _ in texts]))
-    for text, _ in texts:
-        if text.unresolved:
-            continue
-        for statement in text.statements:
+    texts = [text for text, _ in context.descriptions()]
+    used = set(_macro_names(context, texts))
+    for text in texts:
+        for statement in text.statements if not text.unresolved else ():
             if statement.directive or statement.value.startswith(COMPARISON_STARTS):
                 continue
             if message := _problem(statement.key, used, statement.file in text.recognized):
@@ -381,7 +370,7 @@ def _problem(key: str, used: set[str], quoted: bool) -> str | None:
         return None
     if resource := _RESOURCE.fullmatch(key):
         # The pool may have any resource: only names like the usual ones are misspelt.
-        similar = nearest(resource[2], _RESOURCES, SIMILARITY)
+        similar = nearest(resource[2], ("cpus", "memory", "disk", "gpus"), SIMILARITY)
         if similar is None:
             return None
         similar = f"{resource[1]}_{similar}"

@@ -8,7 +8,7 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import Final
 
-from metlmon.authoring.lint.context import LintContext
+from metlmon.authoring.lint.rules import LintContext
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.records import Node, NodeKind
 from metlmon.dagman.submit_description import Description, Statement
@@ -52,18 +52,17 @@ def _check_node(context: LintContext, node: Node, runs: int) -> None:
     if node.post is not None and node.post.command.split(None, 1)[:1] in [[word] for word in _TRUE]:
         message = f"{name} trains, and its POST script calls every end a good one"
         context.report("failure-hidden", node, message)
-    if (node.queue_count or 0) > 1 and not _has_proc_number(context.description_of(node)):
-        message = f"{name} queues {node.queue_count} jobs for one epoch"
-        context.report("several-procs", node, message)
+    if (node.queue_count or 0) > 1:
+        text = context.description_of(node)
+        names = ("arguments", "args", "environment", "env")
+        arguments = text.last(*names) if text is not None else None
+        # With its number each of them gets its part of the epoch's training.
+        if arguments is None or not _PROC_NUMBER.search(arguments.value):
+            message = f"{name} queues {node.queue_count} jobs for one epoch"
+            context.report("several-procs", node, message)
     if node.abort_on is not None and runs > 1:
         message = f"{name} with exit code {node.abort_on} stops all {runs} runs"
         context.report("abort-stops-all", node, message)
-
-
-def _has_proc_number(text: Description | None) -> bool:
-    """Whether each proc gets its number, so that they share the epoch's training."""
-    statement = text.last("arguments", "args", "environment", "env") if text is not None else None
-    return statement is not None and _PROC_NUMBER.search(statement.value) is not None
 
 
 def _check_sites(context: LintContext) -> None:
@@ -201,15 +200,11 @@ _EPOCH: Final = re.compile(r"\$\(epoch(?::[^()]*)?\)", re.IGNORECASE)
 _MACRO: Final = re.compile(r"\$\((\w+)")
 _MAX_EPOCHS: Final = re.compile(r"max[-_]?epochs?(?:=|[ \t]+)[\"']?\$\{?(\w+)", re.IGNORECASE)
 
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-"""Programs whose first argument is the script."""
-
 MAX_SCRIPT_BYTES: Final = 1 << 20
 """How many bytes of a script are searched."""
 
 
 def _check_horizons(context: LintContext) -> None:
-    """Check variables, arguments and scripts of the trainings."""
     _check_variables(context)
     checked: set[int] = set()
     for node, _ in context.trainings():
@@ -253,7 +248,7 @@ def _check_arguments(
     words = arguments.value.strip('"').split()
     position = next((index for index, word in enumerate(words) if _EPOCH.search(word)), 0)
     script = (context.values(node, text, "executable")["executable"] or "").strip()
-    if words and os.path.basename(script) in _SHELLS:
+    if words and os.path.basename(script) in ("sh", "bash", "dash", "zsh", "ksh"):
         script = words[0]
     else:
         position += 1

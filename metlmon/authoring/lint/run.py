@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.lint import rule_dag, rule_files, rule_secrets, rule_submit, rule_trainings
-from metlmon.authoring.lint.context import NO_REQUESTS, FileStore, LintContext, RequestedAmount
-from metlmon.authoring.lint.rules import Findings, LintResult
+from metlmon.authoring.lint.rules import (
+    NO_REQUESTS,
+    FileStore,
+    Findings,
+    LintContext,
+    LintResult,
+    RequestedAmount,
+)
 from metlmon.config.settings import Settings
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.records import Workflow
@@ -20,10 +26,6 @@ from metlmon.live.file_access import check_dagdir
 from metlmon.text.formatting import listed
 
 RULES: Final = (rule_dag, rule_files, rule_submit, rule_secrets, rule_trainings)
-
-
-Sharing = tuple[str, list[LintContext]]
-"""A file, and the DAGs that share it."""
 
 
 def check(
@@ -89,7 +91,9 @@ def _with_subdags(workflows: list[Workflow]) -> Iterator[Workflow]:
 def _check_shared_files(contexts: list[LintContext], findings: Findings) -> None:
     """Findings about logs and status files that several DAGs share."""
 
-    def sharing(files: Callable[[Workflow], set[str | None]]) -> Iterator[Sharing]:
+    def sharing(
+        files: Callable[[Workflow], set[str | None]],
+    ) -> Iterator[tuple[str, list[LintContext]]]:
         """Each shared file, by its name in the first DAG, with the contexts that name it."""
         by_path: dict[str, list[LintContext]] = defaultdict(list)
         for context in contexts:

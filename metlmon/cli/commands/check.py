@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.lint import LintResult, LintSeverity
-from metlmon.authoring.lint import check as lint
-from metlmon.authoring.lint.context import RequestedAmount
+from metlmon.authoring.lint.rules import LintResult, LintSeverity, RequestedAmount
+from metlmon.authoring.lint.run import check as lint
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import Output, print_output
 from metlmon.cli.reading import read_whole, stats_input

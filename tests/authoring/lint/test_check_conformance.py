@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.authoring.lint import Finding, LintSeverity
+from metlmon.authoring.lint.rules import Finding, LintSeverity
 from tests.support.conformance import INDEX, cases
 from tests.support.lint_ensemble import findings
 

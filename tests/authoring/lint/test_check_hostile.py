@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metlmon.authoring.lint import context
+from metlmon.authoring.lint import rules
 from metlmon.authoring.lint.rules import KINDS
 from metlmon.live.discovery import read_workflows
 from tests.support.command_server import Ran, run_program
@@ -92,14 +92,14 @@ def test_check_of_hostile_files_ends(tmp_path: Path, name: str) -> None:
 def test_work_is_linear_in_the_dags_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted in calls of the parser: twice the nodes, twice the calls."""
     asked = 0
-    real = context.command_values
+    real = rules.command_values
 
     def counted(*words: object) -> dict[str, str | None]:
         nonlocal asked
         asked += 1
         return real(*words)
 
-    monkeypatch.setattr(context, "command_values", counted)
+    monkeypatch.setattr(rules, "command_values", counted)
     counts = []
     for size in (200, 400):
         asked = 0
@@ -110,7 +110,7 @@ def test_work_is_linear_in_the_dags_size(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_lookups_of_paths_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "MAX_FILES", 20)
+    monkeypatch.setattr(rules, "MAX_FILES", 20)
     names = ",".join(f"f{i}" for i in range(100))
     text = EVALUATE.replace("queue", f"transfer_input_files = {names}")
     write(tmp_path, {**GOOD, "eval.sub": text, "ens.dag": "JOB A eval.sub\n"})

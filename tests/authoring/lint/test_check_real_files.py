@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.authoring.lint import Finding
+from metlmon.authoring.lint.rules import Finding
 from tests.conftest import Shared
 from tests.support.commands import Captured, text_output
 from tests.support.lint_ensemble import findings
