@@ -50,19 +50,17 @@ from metlmon.authoring.runs import (
     used_names,
     uuid_inputs,
 )
-from metlmon.authoring.sweeps.files import (
+from metlmon.authoring.sweeps.parser import (
+    BUILTIN_NAMES,
     FileUse,
+    GenCommand,
+    InlineDescription,
     Referenced,
+    RegionCommand,
+    SweepCommand,
     SweepFiles,
     read_submit_text,
     referenced_files,
-)
-from metlmon.authoring.sweeps.parser import (
-    BUILTIN_NAMES,
-    GenCommand,
-    InlineDescription,
-    RegionCommand,
-    SweepCommand,
 )
 from metlmon.authoring.sweeps.values import points
 from metlmon.authoring.templates import JobTemplate, fill_placeholders, jobs_of, placeholder_names
@@ -162,12 +160,9 @@ class Scope:
         """The error for an unknown name."""
         raise NotImplementedError
 
-    def resolve(self, name: str, where: str) -> Sequence[str]:
-        """The nodes that a command about ``name`` applies to. Raises PlanError."""
-        return self.find(name, where)[1]
-
     def find(self, name: str, where: str) -> tuple[Precedence, Sequence[str]]:
-        """As :meth:`resolve`, with the precedence of variables that are set for ``name``."""
+        """The precedence of variables that are set for ``name``, and the nodes that a command about
+        it applies to. Raises PlanError."""
         if name.upper() == ALL_NODES:
             return Precedence.ALL, list(self.nodes)
         if name in self.nodes:
@@ -181,7 +176,7 @@ class Scope:
         nodes: dict[str, None] = {}
         for member in region.members:
             if member in self.nodes or not any(wildcard in member for wildcard in "*?["):
-                nodes |= dict.fromkeys(self.resolve(member, where))
+                nodes |= dict.fromkeys(self.find(member, where)[1])
                 continue
             members = [*filter(re.compile(translate(member)).match, self.nodes)]
             if not members:
@@ -242,7 +237,7 @@ class RunTemplate(Scope):
         for read in commands:
             self._check_placeholders(read.text, read.where)
             if isinstance(read.command, NodeModifier):
-                self.resolve(read.command.node, read.where)
+                self.find(read.command.node, read.where)
 
     def _check_placeholders(self, text: str, where: str) -> None:
         """Raises PlanError for an unknown placeholder."""
@@ -372,10 +367,6 @@ class TemplateRun(Struct, eq=False):
     def fill(self, text: str, where: str) -> str:
         """A text with the placeholders of the run filled in. Raises PlanError."""
         return fill_placeholders(text, self.values, where)
-
-    def resolve(self, name: str, where: str) -> list[str]:
-        """The nodes that a command of the template is about. Raises PlanError."""
-        return [self.nodes[key] for key in self.template.resolve(name, where)]
 
 
 class SweepDag(Scope):
@@ -650,7 +641,7 @@ class SweepDag(Scope):
         for run in self.groups[template.sweep.group]:
             self._add_run_edges(run)
             for read, name in modifiers:
-                nodes = run.resolve(name, read.where)
+                nodes = [run.nodes[key] for key in template.find(name, read.where)[1]]
                 if name.upper() == ALL_NODES:
                     nodes = self._affected_nodes(nodes, read.keyword)
                 self._apply(read, nodes)
@@ -675,8 +666,8 @@ class SweepDag(Scope):
             )
 
     def _add_line(self, line: str, run: str | None = None) -> None:
-        in_subdag = run is not None and self._request.subdags
-        lines = self.runs[run].lines if run is not None and in_subdag else self._lines
+        shared = run is None or not self._request.subdags
+        lines = self._lines if shared else self.runs[run or ""].lines
         lines[line] = None
 
     def _add_global_command(self, read: SweepCommand, run: TemplateRun | None) -> None:
@@ -695,7 +686,7 @@ class SweepDag(Scope):
     def _apply_to_workflow(self, read: SweepCommand, name: str) -> None:
         """Apply a command of the workflow to its nodes, or to the DAG as a whole."""
         if name.upper() != ALL_NODES:
-            self._apply(read, self.resolve(name, read.where))
+            self._apply(read, self.find(name, read.where)[1])
             return
         if read.keyword == "DONE":
             raise PlanError(f"{read.where}: ALL_NODES cannot be DONE; name the nodes")
@@ -827,37 +818,27 @@ class SweepDag(Scope):
             name: self._completed(node, chains) for name, node in self.nodes.items()
         }
         self._check_uuids()
-        ordered = list(self._ordered_nodes())
+        part = self._part(self._ordered_nodes(), self._edges, self._lines)
         if not request.subdags:
-            return self._part(ordered, self._edges, self._lines, self._retries)
+            return part
         subdags = {
             self._subdag_file(run): self._part(
-                [self._graph_nodes[name] for name in run.nodes.values()],
-                run.edges,
-                run.lines,
-                self._retries,
+                (self._graph_nodes[name] for name in run.nodes.values()), run.edges, run.lines
             )
             for run in self.runs.values()
         }
-        return self._part(ordered, self._edges, self._lines, None, subdags=subdags)
+        # A workflow of sub-DAGs retries its own jobs, not whole runs.
+        return replace(part, retries=0, unless_exit=None, subdags=subdags)
 
-    def _part(
-        self,
-        nodes: Sequence[GraphNode],
-        edges: Edges,
-        lines: Iterable[str],
-        retries: int | None,
-        subdags: Mapping[str, Graph] | None = None,
-    ) -> Graph:
-        """The graph of one DAG file; ``retries`` None: no retries by default."""
+    def _part(self, nodes: Iterable[GraphNode], edges: Edges, lines: Iterable[str]) -> Graph:
+        """The graph of one DAG file."""
         fill = self._with_uuid
         return Graph(
             nodes=tuple(nodes),
             edges=tuple((fill(parent), fill(child)) for parent, child in edges),
-            retries=retries or 0,
+            retries=self._retries,
             lines=(*(text for text, _ in self._descriptions.values()), *map(fill, lines)),
-            unless_exit=None if retries is None else self._unless,
-            subdags=subdags or {},
+            unless_exit=self._unless,
         )
 
     def warnings(self, files: Sequence[Referenced]) -> Iterator[RequestProblem]:
@@ -944,11 +925,9 @@ class SweepDag(Scope):
         if not node.submit:
             job = next(job for job in self._jobs if job.role is node.role)
             node = replace(node, submit=job.file)
-        if node.retries is None and request.subdags and node.run is None:
-            # A workflow of sub-DAGs retries its own jobs, not whole runs.
-            retried = self._retries and node.kind is NodeKind.JOB
-            retries, unless = (self._retries, self._unless) if retried else (None, None)
-            node = replace(node, retries=retries, unless_exit=unless)
+        is_of_workflow = request.subdags and node.run is None
+        if is_of_workflow and node.kind is NodeKind.JOB and node.retries is None and self._retries:
+            node = replace(node, retries=self._retries, unless_exit=self._unless)
         if node.post is None and self._is_optional(node):
             node = replace(node, post=ALWAYS_SUCCEEDS)
         if gated:
@@ -1085,8 +1064,7 @@ def expand(request: Request) -> Expansion:
     dag = SweepDag(request, commands, sweep_files)
     graph = dag.graph()
     files = referenced_files(source, commands, dag.named_files())
-    sources = tuple(sweep_files.contents.items())
-    return Expansion(graph, files, sources, tuple(dag.warnings(files)))
+    return Expansion(graph, files, tuple(sweep_files.contents.items()), tuple(dag.warnings(files)))
 
 
 def parse_command(line: str, where: str) -> DagCommand:
