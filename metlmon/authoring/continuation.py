@@ -30,7 +30,7 @@ from metlmon.authoring.graph import (
     VariableValue,
     script_options,
 )
-from metlmon.authoring.request import Plan, PlanError, PlannedFile, Request
+from metlmon.authoring.request import Plan, PlanError, PlannedFile, Request, StopRules
 from metlmon.authoring.runs import CHECKPOINT_VARIABLE, SITE_VARIABLE, checkpoint_directory
 from metlmon.authoring.write_files import is_locked, leftovers, path_exists
 from metlmon.dagman.commands import DescriptionCommand, IncludeCommand, ScriptKind
@@ -50,17 +50,9 @@ from metlmon.text.formatting import STATES, count
 LARGEST: Final = 64 << 20
 """Maximum bytes of a DAG file, of a gate's rules and of a ``metrics.csv``."""
 
-_ABOVE: Final = ("", "*/", "*/*/", "*/*/*/")
-"""Directories, relative to the DAG's, that may contain a run's checkpoints."""
-
 _FLAGS: Final = frozenset({"true", "t", "yes", "y", "on", "1", "false", "f", "no", "n", "off", "0"})
 _VERSION: Final = re.compile(r"version_(\d{1,9})")
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
-
-POLL: Final = 60
-"""Seconds between the checks of a paused node, if the old DAG file does not specify it."""
-
-_COPIED_COMMANDS: Final = frozenset({"CONFIG", "MAXJOBS", "ENV", "SET_JOB_ATTR"})
 
 
 class ContinuedRun(Struct, frozen=True):
@@ -189,8 +181,7 @@ def find_checkpoint(directory: Path, uuid: str, nodes: Mapping[int, SourceNode])
     to ``true``, and names a directory after the uuid in its submit description.
     """
     newest_first = (nodes[number].node for number in sorted(nodes, reverse=True))
-    values = filter(None, (variable(node, CHECKPOINT_VARIABLE) for node in newest_first))
-    value = next(values, None)
+    value = next(filter(None, (variable(node, CHECKPOINT_VARIABLE) for node in newest_first)), None)
     flag = value if value is not None and value.lower() in _FLAGS else None
     folder, path = _checked_path(checkpoint_directory(uuid)), None
     if value is not None and flag is None:
@@ -198,7 +189,9 @@ def find_checkpoint(directory: Path, uuid: str, nodes: Mapping[int, SourceNode])
     if path is not None and "$" not in path:
         folder = _run_directory(directory, _checked_path(path), uuid)
     elif not _has_checkpoint(directory / folder):
-        patterns = (f"{above}*{glob.escape(uuid)}*/checkpoints" for above in _ABOVE)
+        # Below the DAG's directory, up to three directories deep.
+        above = ("*/" * depth for depth in range(4))
+        patterns = (f"{each}*{glob.escape(uuid)}*/checkpoints" for each in above)
         places = (place.parent for each in patterns for place in sorted(directory.glob(each)))
         place = next(filter(_has_checkpoint, places), directory / folder)
         folder = str(place.relative_to(directory))
@@ -594,8 +587,7 @@ class ContinuationBuilder:
             return graph_node
         defer, called = node.pre.defer, gate_command(node)
         if called is None:
-            skip = node.pre_skip
-            return replace(graph_node, pre=node.pre.command, defer=defer, skip_code=skip)
+            return replace(graph_node, pre=node.pre.command, defer=defer, skip_code=node.pre_skip)
         script, gate = called
         uuid = run_plan.continued.uuid
         if dag.key == run_plan.dag.key or uuid not in self._gate_by_run:
@@ -606,7 +598,7 @@ class ContinuationBuilder:
         return replace(
             graph_node,
             pre=f"{script}{arguments}",
-            defer=defer or (gate_config.DEFER_CODE, POLL),
+            defer=defer or (gate_config.DEFER_CODE, StopRules().poll),
             skip_code=gate_config.SKIP_CODE,
         )
 
@@ -664,7 +656,7 @@ class ContinuationBuilder:
             for source, text in _commands(dag):
                 command = source.command
                 is_used = isinstance(command, DescriptionCommand) and command.name in submits
-                if is_used or source.keyword in _COPIED_COMMANDS:
+                if is_used or source.keyword in ("CONFIG", "MAXJOBS", "ENV", "SET_JOB_ATTR"):
                     copied[text] = None
         return list(copied)
 

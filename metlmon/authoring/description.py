@@ -60,9 +60,6 @@ from metlmon.live.file_access import content_of
 WIDTH: Final = 96
 """Maximum characters of a line of a list."""
 
-COMMENT_AT: Final = 28
-"""Column of the comments after short values."""
-
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 LARGEST: Final = 16 << 20
@@ -70,7 +67,6 @@ LARGEST: Final = 16 << 20
 
 _DIGEST_HEADING: Final = "# What was written, to tell later what was changed by hand:"
 _DIGEST: Final = re.compile(r"# sha256 ([0-9a-f]{64})  (\S.*)")
-_SETTINGS_STEM: Final = "metlmon"
 
 
 def format_request(request: Request) -> str:
@@ -80,7 +76,7 @@ def format_request(request: Request) -> str:
 
 def example(shape: EnsembleShape, template: str) -> str:
     """A small, complete description to start from."""
-    return format_request(_EXAMPLES[shape](Request(template, Path(), shape=shape)))
+    return format_request(Request(template, Path(), shape=shape, **_EXAMPLES[shape]))
 
 
 # --- the tables -------------------------------------------------------------------------------
@@ -104,16 +100,16 @@ def _parts(request: Request) -> Iterator[Iterable[str]]:
         )
         yield ["[[stage]]", *entries]
     if request.shape is EnsembleShape.BAG:
-        yield ["[bag]", *_entries(request, "bag")]
+        yield ["[bag]", *_lines(request, "bag").values()]
     if request.shape is EnsembleShape.MULTI_NODE:
-        yield ["[multi-node]", *_entries(request, "multi-node")]
+        yield ["[multi-node]", *_lines(request, "multi-node").values()]
     if (evaluation := request.evaluation) is not None:
         values = [_entry("values", evaluation.values)] if evaluation.values else []
         comment = "# Side nodes that evaluate what an epoch left."
-        yield [comment, "[evaluation]", *_entries(request, "evaluation"), *values]
+        yield [comment, "[evaluation]", *_lines(request, "evaluation").values(), *values]
     if request.gate is not None and request.gate != StopRules():
         comment = "# When a run is stopped without a request."
-        yield [comment, "[stop]", *_entries(request, "stop")]
+        yield [comment, "[stop]", *_lines(request, "stop").values()]
     for region in request.regions:
         lines = [f"[region.{_key(region.name)}]"]
         if region.epochs is not None:
@@ -125,7 +121,7 @@ def _parts(request: Request) -> Iterator[Iterable[str]]:
 
 
 def _top_level_keys(request: Request) -> Iterator[str]:
-    lines = {FIELDS[name].key: line for name, line in _lines(request, "")}
+    lines = _lines(request, "")
     for name in ("name", "shape", "template"):  # In the form the template comes first.
         if name in lines:
             yield lines.pop(name)
@@ -138,13 +134,9 @@ def _top_level_keys(request: Request) -> Iterator[str]:
     yield from flags
 
 
-def _entries(request: Request, table: str) -> Iterator[str]:
-    """The keys of a table with their values, or with hints."""
-    return (line for _, line in _lines(request, table))
-
-
-def _lines(request: Request, table: str) -> Iterator[tuple[str, str]]:
-    """The fields of a table (those at the top have ""), each with its line."""
+def _lines(request: Request, table: str) -> dict[str, str]:
+    """The keys of a table (those at the top have ""), each with its line."""
+    lines = {}
     for field in FIELDS.values():
         heading, _, key = field.key.rpartition(".")
         if heading != table or not _is_written(request, field):
@@ -152,17 +144,17 @@ def _lines(request: Request, table: str) -> Iterator[tuple[str, str]]:
         value = value_of(request, field.name)
         comment = (value is None and field.usage) or field.comment
         if isinstance(value, tuple):
-            yield field.name, _list(key, value, comment, field.hint)
+            lines[key] = _list(key, value, comment, field.hint)
         else:
-            yield field.name, _entry(key, value, comment, field.hint)
+            lines[key] = _entry(key, value, comment, field.hint)
+    return lines
 
 
 def _is_written(request: Request, field: RequestField) -> bool:
     """Whether a description contains the field; one without an effect only if it is set."""
     if request.source is not None and field.name in SET_BY_SWEEP_FILE:
         return False
-    has_effect = request.shape in field.shapes
-    return (has_effect and not field.optional) or not is_default(request, field)
+    return (request.shape in field.shapes and not field.optional) or not is_default(request, field)
 
 
 def _sweep(sweep: SweepRequest) -> Iterator[str]:
@@ -186,7 +178,7 @@ Value = str | int | float | Mapping[str, str] | None
 def _entry(key: str, value: Value, comment: str = "", hint: str = "") -> str:
     """A key with its value; without a value the ``hint``, commented out."""
     assignment = f"# {key} = {hint}" if value is None else f"{_key(key)} = {_value(value)}"
-    return f"{assignment:<{COMMENT_AT}}# {comment}" if comment else assignment
+    return f"{assignment:<28}# {comment}" if comment else assignment
 
 
 def _value(value: Value) -> str:
@@ -232,16 +224,20 @@ _SWEEP: Final = SweepRequest(
     ),
     SweepMode.PRODUCT,
 )
-_STAGES: Final = (StageRequest("pretrain", 3), StageRequest("finetune", 2))
 
-_EXAMPLES: Final[Mapping[EnsembleShape, Callable[[Request], Request]]] = {
-    EnsembleShape.CHAIN: lambda plain: replace(
-        plain, evaluation=Evaluation(), gate=StopRules(patience=3, divergence=5.0)
-    ),
-    EnsembleShape.SWEEP: lambda plain: replace(plain, sweep=_SWEEP, gate=StopRules()),
-    EnsembleShape.STAGES: lambda plain: replace(plain, runs=2, stages=_STAGES, gate=StopRules()),
-    EnsembleShape.BAG: lambda plain: replace(plain, shards=10, gather="gather"),
-    EnsembleShape.MULTI_NODE: lambda plain: replace(plain, runs=1, machines=2),
+_EXAMPLES: Final[Mapping[EnsembleShape, Mapping[str, Any]]] = {
+    EnsembleShape.CHAIN: {
+        "evaluation": Evaluation(),
+        "gate": StopRules(patience=3, divergence=5.0),
+    },
+    EnsembleShape.SWEEP: {"sweep": _SWEEP, "gate": StopRules()},
+    EnsembleShape.STAGES: {
+        "runs": 2,
+        "stages": (StageRequest("pretrain", 3), StageRequest("finetune", 2)),
+        "gate": StopRules(),
+    },
+    EnsembleShape.BAG: {"shards": 10, "gather": "gather"},
+    EnsembleShape.MULTI_NODE: {"runs": 1, "machines": 2},
 }
 
 # --- reading ----------------------------------------------------------------------------------
@@ -249,9 +245,6 @@ _EXAMPLES: Final[Mapping[EnsembleShape, Callable[[Request], Request]]] = {
 
 SET_BY_SWEEP_FILE: Final = ("shape", "runs", "epochs", "evaluation.every")
 """Fields that a sweep file sets."""
-
-GROUP: Final = "run"
-"""Default prefix of the names of a sweep's runs."""
 
 STAGE: Final = 'each [[stage]] needs name = "pretrain" and epochs = 10'
 
@@ -384,7 +377,7 @@ def _table(file: TomlFile, where: Where, value: object) -> dict[str, Any]:
 def _read_table(
     file: TomlFile, where: Where, value: object, readers: Mapping[str, Reader]
 ) -> dict[str, Any]:
-    """The values of a table that may have only these keys."""
+    """The valid values of a table that may have only these keys."""
     table = _table(file, where, value)
     file.report_unknown_keys(where, table, readers)
     return _read_keys(file, where, table, readers)
@@ -469,7 +462,7 @@ def _read_sweep(file: TomlFile, where: Where, value: object) -> SweepRequest:
         file.report_problem(where, text)
     variables = _read_keys(file, where, table, dict.fromkeys(names, _swept_variable))
     return SweepRequest(
-        group=options.get("group", GROUP),
+        group=options.get("group", "run"),
         variables=tuple(variables.values()),
         mode=options.get("how"),
         where=_position(file, where),
@@ -561,7 +554,7 @@ _READERS: Final = _readers()
 
 def description_name(name: str) -> str:
     """Name of the description beside this DAG; never that of the settings."""
-    return f"{name}-dag.toml" if name == _SETTINGS_STEM else f"{name}.toml"
+    return f"{name}-dag.toml" if name == "metlmon" else f"{name}.toml"
 
 
 def sweep_copy_name(source: Path) -> str:
@@ -630,8 +623,7 @@ def content_digest(name: str, data: bytes) -> str:
 def is_edited(description: Path) -> bool:
     """Whether a description beside its DAG differs from what was written."""
     data = content_of(description, LARGEST) or b""
-    digests = _read_digests(data)
-    return digests.get(description.name) != content_digest(description.name, data)
+    return _read_digests(data).get(description.name) != content_digest(description.name, data)
 
 
 def with_own_text(plan: Plan, description: Path) -> Plan:

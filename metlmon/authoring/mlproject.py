@@ -25,7 +25,6 @@ from metlmon.authoring.request import (
     PlannedFile,
     Request,
     RequestField,
-    SweptVariable,
     value_of,
     with_fields,
 )
@@ -42,8 +41,6 @@ from metlmon.dagman.submit_description import (
 from metlmon.errors import nearest
 from metlmon.redact import is_secret_name
 
-PROJECT_FILE: Final = "MLproject"
-GATEWAY_FILE: Final = "gateway_config.json"
 ENVIRONMENT_FILE: Final = "python_env.yaml"
 
 ENTRY_POINT: Final = "main"
@@ -69,11 +66,12 @@ def mlproject_files(
     parameters = project_parameters(request)
     script, reason = _local_script(name, graph, texts, parameters)
     about = "runs the nodes without HTCondor" if reason is None else f"refuses: {reason}"
+    gateway, place = _gateway(request, texts), "the Slurm job of a facility's gateway"
     for file, text, executable, what in (
-        (PROJECT_FILE, _project(name, parameters), False, "for mlflow run . -b metlmon"),
+        ("MLproject", _project(name, parameters), False, "for mlflow run . -b metlmon"),
         (ENVIRONMENT_FILE, _ENVIRONMENT, False, "what MLflow installs, without HTCondor"),
         (f"{name}.local.sh", script, True, about),
-        (GATEWAY_FILE, _gateway(request, texts), False, "the Slurm job of a facility's gateway"),
+        ("gateway_config.json", gateway, False, place),
     ):
         yield PlannedFile(file, text.encode(), executable, what)
 
@@ -147,7 +145,7 @@ def project_parameters(request: Request) -> tuple[ProjectParameter, ...]:
                 found[name] = ProjectParameter(name, str(value_of(request, name)), is_count=True)
         if request.shape is not EnsembleShape.BAG:
             found["seeds"] = ProjectParameter("seeds", ",".join(map(str, request.seeds)))
-    for variable in _swept(request):
+    for variable in request.sweep.variables if request.sweep is not None else ():
         default = ", ".join(map(_quoted, variable.values))
         found.setdefault(variable.name, ProjectParameter(variable.name, default))
     for job in jobs_of(request):
@@ -157,10 +155,6 @@ def project_parameters(request: Request) -> tuple[ProjectParameter, ...]:
             if not is_secret_name(name):
                 found.setdefault(name, ProjectParameter(name, value))
     return tuple(found.values())
-
-
-def _swept(request: Request) -> tuple[SweptVariable, ...]:
-    return request.sweep.variables if request.sweep is not None else ()
 
 
 def _quoted(value: str) -> str:
@@ -174,7 +168,8 @@ def _quoted(value: str) -> str:
 def with_parameters(request: Request, texts: Mapping[str, str]) -> Request:
     """The request with these values of its parameters. Raises PlanError."""
     known = {parameter.name: parameter for parameter in project_parameters(request)}
-    swept = {variable.name: variable for variable in _swept(request)}
+    sweep = request.sweep
+    swept = {} if sweep is None else {variable.name: variable for variable in sweep.variables}
     fields: dict[str, Any] = {}
     values = dict(request.values)
     for name, text in texts.items():
@@ -189,8 +184,8 @@ def with_parameters(request: Request, texts: Mapping[str, str]) -> Request:
             swept[name] = replace(swept[name], values=swept_values(text, where), where=where)
         else:
             values[name] = text
-    if request.sweep is not None:
-        fields["sweep"] = replace(request.sweep, variables=tuple(swept.values()))
+    if sweep is not None:
+        fields["sweep"] = replace(sweep, variables=tuple(swept.values()))
     return with_fields(request, {**fields, "values": values})
 
 

@@ -91,8 +91,7 @@ def _sweep_files(request: Request, expansion: Expansion | None) -> Iterator[Plan
         yield PlannedFile(copy_name, data, False, "the sweep")
     for file in expansion.files:
         if file.data is not None:
-            about = f"asked for by {file.where}"
-            yield PlannedFile(file.name, file.data, file.executable, about)
+            yield PlannedFile(file.name, file.data, file.executable, f"asked for by {file.where}")
 
 
 def _unique(request: Request, files: Sequence[PlannedFile]) -> list[PlannedFile]:
@@ -159,7 +158,6 @@ def _submit_file_about(job: JobTemplate, count: int) -> str:
 def _gate_files(request: Request, runs: Sequence[RunPlan]) -> Iterator[PlannedFile]:
     if request.gate is None:
         return
-    metrics = [checkpoint_directory(run.uuid) for run in runs]
-    rules = rules_text(request, runs, metrics)
+    rules = rules_text(request, runs, [checkpoint_directory(run.uuid) for run in runs])
     yield PlannedFile(SCRIPT, script_content(), True, "decides before each node whether it runs")
     yield PlannedFile(rules_file(request.name), rules.encode(), False, "the gate's rules and runs")

@@ -218,15 +218,17 @@ class Request(Struct, frozen=True):
 
 
 class Constraint(Struct, frozen=True):
-    """The values that a parameter may have.
+    """The values that a parameter or a field may have.
 
     One of ``words``; if empty, a number from ``low`` to ``high`` (``whole``: without a fraction).
+    ``noun``: what the number counts.
     """
 
-    words: tuple[str, ...] = ()
-    whole: bool = False
+    noun: str = ""
     low: float = -math.inf
     high: float = math.inf
+    whole: bool = False
+    words: tuple[str, ...] = ()
 
     def expectation(self, value: str) -> str | None:
         """What the value should be instead, as text; None if it is valid."""
@@ -529,14 +531,6 @@ def _toml_key(name: str) -> str:
     return _TOML_TABLES.get(table, table) + dot + rest
 
 
-class Limits(NamedTuple):
-    """The minimum, the maximum, and what the number counts."""
-
-    noun: str
-    low: float
-    high: float
-
-
 class FormText(NamedTuple):
     """What the form shows of a field; without a label it does not show the field.
 
@@ -566,7 +560,7 @@ class RequestField(Struct, frozen=True):
     read: Callable[[Any], Any]
     comment: str = ""
     form: FormText = FormText()
-    limits: Limits | None = None
+    limits: Constraint | None = None
     choices: Mapping[str, str] = {}
     shapes: Collection[EnsembleShape] = tuple(EnsembleShape)
     is_site: bool = False
@@ -591,9 +585,8 @@ class RequestField(Struct, frozen=True):
         """Why the number is outside of the limits, with the remedy; None if it is inside."""
         if self.limits is None:
             return None
-        noun, low, high = self.limits
-        expected = Constraint(low=low, high=high).expectation(str(value))
-        return None if expected is None else f"{value} {noun}: give {expected}"
+        expected = self.limits.expectation(str(value))
+        return None if expected is None else f"{value} {self.limits.noun}: give {expected}"
 
 
 SHAPES: Final[Mapping[str, str]] = {
@@ -644,7 +637,7 @@ _TABLE: Final = (
         read_whole,
         "models to train",
         FormText("Runs", "How many models are trained, each on its own.", "runs"),
-        Limits("runs", 1, 500),
+        Constraint("runs", 1, 500),
         shapes=_OF_RUNS - {EnsembleShape.SWEEP},
     ),
     RequestField(
@@ -656,7 +649,7 @@ _TABLE: Final = (
             "How many epochs each run is trained for; every epoch is a job of its own.",
             "per run",
         ),
-        Limits("epochs of a run", 1, 10_000),
+        Constraint("epochs of a run", 1, 10_000),
         shapes=_OF_RUNS - {EnsembleShape.STAGES},
     ),
     RequestField(
@@ -664,7 +657,7 @@ _TABLE: Final = (
         read_whole,
         "independent jobs",
         FormText("Shards", "How many jobs the work is divided into.", "jobs"),
-        Limits("shards", 1, MAX_NODES),
+        Constraint("shards", 1, MAX_NODES),
         shapes={EnsembleShape.BAG},
         toml="bag.shards",
     ),
@@ -682,7 +675,7 @@ _TABLE: Final = (
         read_whole,
         "machines that train an epoch together",
         FormText("Machines", "How many machines train an epoch together.", "per job"),
-        Limits("machines for an epoch", 2, 64),  # More are seldom free at the same time.
+        Constraint("machines for an epoch", 2, 64),  # More are seldom free at the same time.
         shapes={EnsembleShape.MULTI_NODE},
         toml="multi-node.machines",
     ),
@@ -718,7 +711,7 @@ _TABLE: Final = (
             "epochs",
             empty="none",
         ),
-        Limits("epochs", 1, math.inf),
+        Constraint("epochs", 1, math.inf),
         shapes=_OF_RUNS,
         usage="evaluate after every Nth epoch",
     ),
@@ -755,7 +748,7 @@ _TABLE: Final = (
         read_whole,
         "GPUs of each job",
         FormText("GPUs", "How many GPUs each job asks for; 0 is none.", "per job"),
-        Limits("GPUs of a job", 0, 64),
+        Constraint("GPUs of a job", 0, 64),
         is_site=True,
     ),
     RequestField(
@@ -768,7 +761,7 @@ _TABLE: Final = (
             "MB",
             empty="any",
         ),
-        Limits("MB of a GPU", 1, 1 << 20),
+        Constraint("MB of a GPU", 1, 1 << 20),
         is_site=True,
         hint='"40 GB"',
         usage="the minimum memory of each GPU",
@@ -793,7 +786,7 @@ _TABLE: Final = (
         read_size,
         'MB of each job, or a text such as "4 GB"',
         FormText("Memory", "What each job asks for: 4096, or 4 GB.", "MB"),
-        Limits("MB of memory", 16, 16 << 20),
+        Constraint("MB of memory", 16, 16 << 20),
         is_site=True,
         metavar="MB",
         toml="memory",
@@ -803,7 +796,7 @@ _TABLE: Final = (
         read_whole,
         "retries of each node",
         FormText("Retries", "How often DAGMan tries an epoch again that failed.", "times"),
-        Limits("retries", 0, 100),
+        Constraint("retries", 0, 100),
         is_site=True,
     ),
     RequestField("subdags", read_flag, "each run in a sub-DAG of its own", optional=True),
@@ -828,7 +821,7 @@ _TABLE: Final = (
             "epochs",
             empty="off",
         ),
-        Limits("epochs", 1, math.inf),
+        Constraint("epochs", 1, math.inf),
         hint="3",
         flag="stop-patience",
     ),
@@ -836,7 +829,7 @@ _TABLE: Final = (
         "gate.min_delta",
         read_number,
         "minimum improvement that counts",
-        limits=Limits("as the least improvement", 0, math.inf),
+        limits=Constraint("as the least improvement", 0, math.inf),
         flag="",
     ),
     RequestField(
@@ -865,7 +858,7 @@ _TABLE: Final = (
             "epochs",
             empty="off",
         ),
-        Limits("epochs", 1, math.inf),
+        Constraint("epochs", 1, math.inf),
         hint="3",
     ),
     RequestField(
@@ -873,7 +866,7 @@ _TABLE: Final = (
         read_whole,
         "seconds after which a paused run asks again",
         # DAGMan starts a process for each check of each paused run.
-        limits=Limits("seconds between checks", 5, 86_400),
+        limits=Constraint("seconds between checks", 5, 86_400),
         flag="",
     ),
 )

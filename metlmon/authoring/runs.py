@@ -412,8 +412,7 @@ def checkpoint_variable(uuid: str) -> VariableValue:
     as defined in a template's "if defined continue_from_checkpoint".
     """
     where = "metlmon: where the epoch before leaves its checkpoint"
-    path = checkpoint_directory(uuid)
-    return VariableValue(CHECKPOINT_VARIABLE, path, Precedence.NODE, where)
+    return VariableValue(CHECKPOINT_VARIABLE, checkpoint_directory(uuid), Precedence.NODE, where)
 
 
 # --- the runs of a graph --------------------------------------------------------------------
@@ -453,9 +452,6 @@ def value_of(node: GraphNode, name: str) -> str | None:
 
 # --- the graph of a request ----------------------------------------------------------------
 
-
-FEWEST_DIGITS: Final = 3
-"""Minimum digits of a shard's number, so that node names look alike in bags of all sizes."""
 
 _POLICY_PRECEDENCE: Final = {
     Policy.ANY: Precedence.ALL,
@@ -603,7 +599,8 @@ def _bag(request: Request, jobs: Sequence[JobTemplate]) -> Graph:
 
 def shard_names(count: int) -> list[str]:
     """Names of the nodes of ``count`` shards."""
-    width = max(FEWEST_DIGITS, len(str(max(0, count - 1))))
+    # At least three digits, so that the names look alike in bags of all sizes.
+    width = max(3, len(str(max(0, count - 1))))
     return [f"shard{index:0{width}}" for index in range(count)]
 
 

@@ -43,8 +43,6 @@ _COMMANDS: Final = {
 _WORD: Final = re.compile(r"[^\s\"'+#\x00-\x1f\x7f][^\s\"'+\x00-\x1f\x7f]*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
-_RESERVED: Final = frozenset({"all_nodes", "parent", "child"})
-
 
 def dag_text(graph: Graph, name: str, summary: str, file: str | None = None) -> str:
     """Return the text of a DAG file. Raises PlanError for what it cannot express."""
@@ -60,18 +58,18 @@ def dag_text(graph: Graph, name: str, summary: str, file: str | None = None) -> 
     block_of: dict[str, int] = {
         node.name: index for index, block in enumerate(blocks) for node in block
     }
-    edges: dict[int, list[tuple[str, str]]] = {}
+    edge_lines: dict[int, list[str]] = defaultdict(list)
     for parent, child in graph.edges:
-        same_block = block_of[parent] == block_of[child]
-        edges.setdefault(block_of[child] if same_block else len(blocks), []).append((parent, child))
+        block = block_of[child] if block_of[parent] == block_of[child] else len(blocks)
+        edge_lines[block].append(f"PARENT {parent} CHILD {child}")
     codes = {node.skip_code for node in graph.nodes if node.pre is not None}
     plain = all(node.kind is NodeKind.JOB for node in graph.nodes if node.pre is None)
     # One line for all nodes if all PRE scripts have the same PRE_SKIP exit code.
     skip = next(iter(codes)) if len(codes) == 1 and plain else None
-    for index, block in enumerate(blocks):
-        lines += [*_block_lines(block, edges.get(index, []), skip), ""]
-    if cross_edges := edges.get(len(blocks)):
-        lines += [*map(_edge_line, cross_edges), ""]
+    for index, nodes in enumerate(blocks):
+        lines += [*_block_lines(nodes, skip), *edge_lines[index], ""]
+    if cross_edges := edge_lines.get(len(blocks)):
+        lines += [*cross_edges, ""]
     lines += [_checked_line(line) for line in graph.lines if not _is_submit_description(line)]
     if skip is not None:
         lines.append(f"PRE_SKIP ALL_NODES {skip}")
@@ -96,10 +94,8 @@ def jobstate_log(name: str) -> str:
     return f"{name}.jobstate.log"
 
 
-def _block_lines(
-    nodes: Sequence[GraphNode], edges: Sequence[tuple[str, str]], skip: int | None
-) -> Iterator[str]:
-    """The lines of one run: nodes, VARS, scripts and edges."""
+def _block_lines(nodes: Sequence[GraphNode], skip: int | None) -> Iterator[str]:
+    """The lines of one run: nodes, VARS and scripts."""
     for node in nodes:
         yield _node_line(node)
     for node in nodes:
@@ -113,7 +109,6 @@ def _block_lines(
             yield _script_line(node, "POST", node.post)
         if node.hold is not None:
             yield _script_line(node, "HOLD", node.hold)
-    yield from map(_edge_line, edges)
 
 
 def _vars_lines(node: GraphNode) -> Iterator[str]:
@@ -138,27 +133,22 @@ def _script_line(node: GraphNode, kind: str, command: str) -> str:
 
 def _retry_lines(graph: Graph) -> Iterator[str]:
     """RETRY lines; that of ALL_NODES first, as the last one for a node applies."""
-    if graph.retries and not any(node.kind is NodeKind.SERVICE for node in graph.nodes):
-        yield f"RETRY ALL_NODES {_retry_arguments(graph.retries, graph.unless_exit)}"
-    elif graph.retries:
+    names = ["ALL_NODES"] if graph.retries else []
+    if graph.retries and any(node.kind is NodeKind.SERVICE for node in graph.nodes):
         # Before 25.5, DAGMan refuses RETRY for a SERVICE node, which ALL_NODES includes.
-        for node in graph.nodes:
-            if node.retries is None and node.kind in (NodeKind.JOB, NodeKind.SUBDAG):
-                yield f"RETRY {node.name} {_retry_arguments(graph.retries, graph.unless_exit)}"
-    for node in graph.nodes:
-        if node.retries is not None:
-            yield f"RETRY {node.name} {_retry_arguments(node.retries, node.unless_exit)}"
-
-
-def _retry_arguments(retries: int, unless: int | None) -> str:
-    return f"{retries}" if unless is None else f"{retries} UNLESS-EXIT {unless}"
+        kinds = (NodeKind.JOB, NodeKind.SUBDAG)
+        names = [n.name for n in graph.nodes if n.retries is None and n.kind in kinds]
+    retried = [(name, graph.retries, graph.unless_exit) for name in names]
+    retried += [(n.name, n.retries, n.unless_exit) for n in graph.nodes if n.retries is not None]
+    for name, retries, unless in retried:
+        yield f"RETRY {name} {retries}" + (f" UNLESS-EXIT {unless}" if unless is not None else "")
 
 
 def _node_line(node: GraphNode) -> str:
     if node.kind not in _COMMANDS:
         raise PlanError(f"{node.name}: a DAG file has no line for a node of this kind")
     for name in (node.name, node.submit):
-        if not _WORD.fullmatch(name) or name.lower() in _RESERVED:
+        if not _WORD.fullmatch(name) or name.lower() in ("all_nodes", "parent", "child"):
             raise PlanError(f"{name!r} cannot stand in a DAG file as a name; choose another")
     return f"{_COMMANDS[node.kind]} {node.name} {node.submit}{' NOOP' if node.noop else ''}"
 
@@ -173,10 +163,6 @@ def _assignment(variable: VariableValue) -> str:
 def _is_submit_description(line: str) -> bool:
     """Whether the line is an inline SUBMIT-DESCRIPTION with all its lines."""
     return line[:18].upper().replace("_", "-") == "SUBMIT-DESCRIPTION"
-
-
-def _edge_line(edge: tuple[str, str]) -> str:
-    return f"PARENT {edge[0]} CHILD {edge[1]}"
 
 
 def _checked_line(line: str) -> str:
@@ -199,14 +185,13 @@ endif
 """
 """The condition is evaluated by the HTCondor that submits; earlier ones have no such command."""
 
-_RUN_VARIABLES: Final = frozenset({"run_uuid", "run", "epoch"})
-
 
 def submit_file_text(request: Request, job: JobTemplate, nodes: Sequence[GraphNode]) -> str:
     """Return the submit file of ``nodes``. Raises PlanError if a value is missing."""
     text = fill(job.template, placeholders(request, job, nodes))
     head = f"# Written for {request.name}.dag, from the template {job.template.name}.\n"
-    if all({variable.name for variable in node.variables} >= _RUN_VARIABLES for node in nodes):
+    names = ({variable.name for variable in node.variables} for node in nodes)
+    if all({"run_uuid", "run", "epoch"} <= each for each in names):
         head += RUN_NOTES
     if any(node.pre is not None for node in nodes):
         head += SUBMIT_HEAD
