@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from keyword import iskeyword
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -556,6 +555,7 @@ _WRITE: Final = {
         description="Write a DAG beside the old one (NAME-2.dag) that continues runs from their "
         "checkpoints: with the same uuids and consecutive epochs, everything else as in the old "
         "DAG. It first says which runs, and from where. Nothing is submitted.",
+        module="new",
     ),
 }
 
@@ -693,15 +693,9 @@ COMMANDS: Final[dict[str, Command]] = {
 }
 
 
-def function_name(command: str) -> str:
-    """The name of a command's function; it ends in "_" if the command is a keyword of Python."""
-    return f"{command}_" if iskeyword(command) else command
-
-
 def load_module(command: str) -> ModuleType:
     """The module of a command, imported."""
-    name = COMMANDS[command].module or function_name(command)
-    return import_module(f"metlmon.cli.commands.{name}")
+    return import_module(f"metlmon.cli.commands.{COMMANDS[command].module or command}")
 
 
 ABSENT: Final[Mapping[str, Any]] = {

@@ -6,26 +6,14 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.output import is_terminal, print_message
 from metlmon.errors import InputError, nearest
 
-WATCH: Final = "watch"
 
-
-def with_command(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with ``watch`` before a path that is given without a command."""
-    words = list(arguments)
-    if words and words[0] not in COMMANDS and _is_path(words[0]):
-        return [WATCH, *words]
-    return words
-
-
-def _is_path(word: str) -> bool:
-    if word.startswith("-"):
-        return False
+def is_path(word: str) -> bool:
+    """Whether a word names a directory or a file, here or elsewhere. Raises InputError."""
     return os.path.lexists(word) or os.sep in word or is_elsewhere(word)
 
 
@@ -127,11 +115,6 @@ def _path_later(word: str) -> str | None:
         return connect_later(word) if ":/" in word else None
     except UnusableMachine:
         return None
-
-
-def unknown_command(word: str) -> str:
-    """The error for a first word that is neither a command nor a path."""
-    return f"{word!r} is no command, file or directory{did_you_mean(word, COMMANDS)}"
 
 
 def unknown_arguments(words: Sequence[str], command: str | None) -> str:

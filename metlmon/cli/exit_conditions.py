@@ -24,8 +24,6 @@ CAN_GO_ON: Final = ACTIVE | UNDER_WAY
 _OVER: Final = frozenset({State.FAILED, State.REMOVED, State.FUTILE})
 """States of a node that is not done and that DAGMan will not run again."""
 
-_NOT_OVER: Final = CAN_GO_ON | {State.WAITING}
-
 
 def exit_condition(text: str) -> Callable[[Status, HealthSource], Exit | None]:
     """The function that returns the exit status; None to continue. Raises InputError."""
@@ -55,7 +53,9 @@ def _all_runs(status: Status, _: HealthSource | None) -> Exit | None:
         return Exit.FAILED
     # Each DAGMan may have ended with 0 and nodes left: after ABORT-DAG-ON … RETURN 0.
     has_succeeded = status.dags and all(dag.state is DagState.DONE for dag in status.dags)
-    if not runs and (has_succeeded or _nodes_are_done(status)):
+    nodes = status.node_states
+    are_done = nodes and sum(nodes.values()) == sum(nodes.get(state, 0) for state in DONE)
+    if not runs and (has_succeeded or are_done):
         return Exit.OK
     return _cannot_go_on(status)
 
@@ -71,7 +71,7 @@ def _other_nodes(status: Status, result: Exit) -> Exit | None:
         if states & _OVER:
             return Exit.FAILED
         goes_on = dag.state in ALIVE or (dag.state is DagState.UNKNOWN and status.live)
-        if goes_on and states & _NOT_OVER:
+        if goes_on and states & {*CAN_GO_ON, State.WAITING}:
             return None
     return result
 
@@ -108,11 +108,6 @@ def _is_over(run: Run) -> bool:
     if run.state in (State.FAILED, State.REMOVED, State.FUTILE):
         return True
     return _stopped(run) and run.state not in ACTIVE and run.state not in UNDER_WAY
-
-
-def _nodes_are_done(status: Status) -> bool:
-    nodes = status.node_states
-    return bool(nodes) and sum(nodes.values()) == sum(nodes.get(state, 0) for state in DONE)
 
 
 def _cannot_go_on(status: Status) -> Exit | None:

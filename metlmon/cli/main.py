@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from keyword import iskeyword
 from typing import Any, Final, NoReturn
 
-from metlmon.cli.arguments import ABSENT, COMMANDS, GROUPS, function_name, load_module
+from metlmon.cli.arguments import ABSENT, COMMANDS, GROUPS, load_module
 from metlmon.cli.exit_codes import Exit
 from metlmon.memory import gc_paused, set_thresholds
 
@@ -213,15 +214,18 @@ def _parse_and_run(arguments: list[str]) -> int:
         from metlmon.cli.output import is_terminal
 
         alone = is_terminal()
-    if alone or _begins_with_option_of_watch(arguments):
+    first = arguments[0].partition("=")[0] if arguments else ""
+    names = {argument.name for argument in COMMANDS["watch"].arguments}
+    if alone or (first.startswith("-") and first in names):
         arguments = ["watch", *arguments]
     set_thresholds()
     if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
-        from metlmon.cli.command_line import unknown_command, with_command
+        from metlmon.cli.command_line import did_you_mean, is_path
 
-        arguments = with_command(arguments)
-        if arguments[0] not in COMMANDS:
-            parser().error(unknown_command(arguments[0]))
+        if not is_path(word := arguments[0]):
+            hint = did_you_mean(word, COMMANDS)
+            parser().error(f"{word!r} is no command, file or directory{hint}")
+        arguments = ["watch", *arguments]
     top = parser(arguments[0] if arguments else None)
     options, rest = top.parse_known_args(arguments)
     if rest and not _takes_words(options, rest):
@@ -252,11 +256,6 @@ def _takes_words(options: argparse.Namespace, words: list[str]) -> bool:
     return True
 
 
-def _begins_with_option_of_watch(arguments: list[str]) -> bool:
-    first = arguments[0].partition("=")[0] if arguments else ""
-    return first.startswith("-") and first in (a.name for a in COMMANDS["watch"].arguments)
-
-
 def _print_version() -> int:
     from metlmon import __version__
 
@@ -280,7 +279,8 @@ def _run_command(options: argparse.Namespace) -> int:
 
             connect(options)
         with gc_paused():
-            run = getattr(load_module(name), function_name(name))
+            # No function can be called like a keyword of Python: continue.
+            run = getattr(load_module(name), f"{name}_" if iskeyword(name) else name)
         with standard_output(ascii=bool(options.ascii)):
             return int(run(options))
     except (InputError, NoAnswer, OSError) as error:

@@ -128,8 +128,6 @@ def standard_output(*, ascii: bool) -> Iterator[None]:
 
 
 class _AsciiStream:
-    """A text stream that writes ASCII only."""
-
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 

@@ -50,18 +50,14 @@ def new_reader(options: argparse.Namespace) -> DagdirReader:
     settings = load_settings(path.parent if filesystem.isfile(path) else path)
     if options.tz:
         settings = replace(settings, zone=time_zone(options.tz))
-    return DagdirReader(
-        path,
-        settings,
-        logs=logs,
-        as_of=parse_time_argument(
-            "--as-of",
-            options.as_of,
-            settings.zone,
-            lambda: _as_of(path, logs, settings, options.live),
-        ),
-        live=options.live,
-    )
+
+    def newest() -> datetime | None:
+        """As-of without ``--as-of``: the time from which ``--as-of 7d`` counts back."""
+        reader = _read_all(DagdirReader(path, settings, logs=logs, live=options.live))
+        return reader.snapshot_builder().as_of
+
+    as_of = parse_time_argument("--as-of", options.as_of, settings.zone, newest)
+    return DagdirReader(path, settings, logs=logs, as_of=as_of, live=options.live)
 
 
 def paths_to_read(options: argparse.Namespace) -> tuple[Path, tuple[Path, ...]]:
@@ -89,14 +85,6 @@ def paths_to_read(options: argparse.Namespace) -> tuple[Path, tuple[Path, ...]]:
     if any(path.is_absolute() for path in paths):
         paths = [Path(os.path.abspath(path)) for path in paths]
     return Path(os.path.commonpath([path.parent for path in paths])), tuple(paths)
-
-
-def _as_of(
-    path: Path, logs: Sequence[Path], settings: Settings, live: bool | None
-) -> datetime | None:
-    """As-of without ``--as-of``: the time from which ``--as-of 7d`` counts back."""
-    reader = _read_all(DagdirReader(path, settings, logs=logs, live=live))
-    return reader.snapshot_builder().as_of
 
 
 def open_reader(options: argparse.Namespace) -> DagdirReader:
@@ -326,8 +314,7 @@ def read_each(
         if error is None and not finding.more:
             options.dir = finding.path
             try:
-                reader = open_reader(options)
-                work(reader)
+                work(open_reader(options))
             except (InputError, NoAnswer) as problem:
                 error = str(problem).removeprefix(f"{finding.path}: ")
         if finding.more:

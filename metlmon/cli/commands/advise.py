@@ -89,9 +89,6 @@ ASK_SECONDS: Final = 60.0
 GPUS_SECONDS: Final = 600.0
 """Interval at which it asks the collector for free GPUs: a large pool has many slots."""
 
-TABLE: Final = ""
-"""``--what-if`` without a pool: the whole table."""
-
 
 class AdviseOutput(EnsembleOutput, frozen=True, kw_only=True):
     """``metlmon advise --json``.
@@ -130,7 +127,7 @@ def advise(options: argparse.Namespace) -> int:
     answer = _annex_answer(reader)
     advice = make_advice(*_advice_input(reader, answer), _free_gpus(answer))
     what_if: tuple[WhatIf, ...]
-    if options.what_if in (None, TABLE):
+    if not options.what_if:  # Without a pool: the whole table.
         what_if = what_if_table(advice.values, advice.plan)
     else:
         what_if = what_if_at(advice.values, advice.plan, options.what_if)
@@ -400,8 +397,7 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     out.print(*tables.plan_lines(plan))
     rows = plan.runs
     if tables.shows_plan(plan):
-        columns = tables.plan_columns(plan, pools)
-        out.table(columns, tables.plan_rows(plan), "")
+        out.table(tables.plan_columns(plan, pools), tables.plan_rows(plan), "")
     for each in advice.elastic:
         out.print(line(("elastic: ", BOLD), each.reason))
     excluded = tables.excluded_lines(plan, pools)
@@ -438,8 +434,7 @@ def annexes(options: argparse.Namespace) -> int:
     """Print all annexes as tables or as JSON; those of the past from the logs alone."""
     reader = open_reader(options)
     # The schedd of this machine does not have the jobs of another one.
-    asks = reader.as_of is None and not reader.host
-    answer = query_annexes(reader) if asks else None
+    answer = query_annexes(reader) if reader.as_of is None and not reader.host else None
     if answer is not None:
         reader.ensemble.add_annex_ends(answer.ends)
     report = make_annexes(input_with_trainings(reader), answer, time.time())

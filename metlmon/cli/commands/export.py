@@ -214,7 +214,6 @@ def _export_optuna(options: argparse.Namespace) -> int:
         )
     from metlmon.tracking.optuna_journal import study_journal  # Takes 0.2 s.
 
-    text = study_journal(sweep, stats, stem, builder.clock.with_offset)
-    file.write(text)
+    file.write(study_journal(sweep, stats, stem, builder.clock.with_offset))
     print_warnings(builder.notices())
     return Exit.OK

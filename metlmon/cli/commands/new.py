@@ -1,4 +1,7 @@
-"""``metlmon new`` and ``submit``: a DAG from a description, sweep file, options or a screen."""
+"""``metlmon new`` and ``submit``: a DAG from a description, sweep file, options or a screen.
+
+And ``metlmon continue``: one that continues stopped and incomplete runs.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from metlmon.authoring.ascii_graph import draw_graph
+from metlmon.authoring.continuation import Continuation, ContinuedRun, continuation
 from metlmon.authoring.description import (
     SET_BY_SWEEP_FILE,
     DescriptionError,
@@ -69,13 +73,16 @@ from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import is_same_file, new_directory, path_exists, write_plan
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import Output, is_terminal, print_message, print_output, waiting_line
+from metlmon.cli.reading import open_reader, read_whole, stats_input
+from metlmon.cli.text_output import TextOutput
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError, nearest
 from metlmon.pool.types import PoolError
 from metlmon.redact import hide_value
 from metlmon.stats.cost import CostEstimate, cost_estimate_lines, cost_history, estimate_cost
 from metlmon.stats.requests import RequestAdvice, advice_text, advise_requests, advised_fields
-from metlmon.text.formatting import count, plain, size
+from metlmon.tables.layout import Column, Kind
+from metlmon.text.formatting import count, epoch_number, plain, size
 from metlmon.text.record_json import Flat
 
 if TYPE_CHECKING:
@@ -84,9 +91,6 @@ if TYPE_CHECKING:
 
 LONGEST_SWEEP_FILE: Final = 1 << 22
 """Maximum bytes of a file in which a GEN command is searched."""
-
-SWEEP_SYNTAX: Final = "sweep-file"
-"""The example that shows the syntax of sweep files instead of a description."""
 
 SLOW: Final = "planning: this many nodes take a while"
 
@@ -100,6 +104,9 @@ WIDTH: Final = 80
 """Width of a drawing without a terminal."""
 
 SENTENCE: Final = 300
+NAME: Final = 40
+"""Maximum characters of a sentence, and of a name in a table."""
+
 MAX_GROUPS: Final = 12
 """Maximum lines of differences: many nodes mostly differ in the same way."""
 
@@ -149,9 +156,17 @@ class SubmitListTemplatesOutput(Output, frozen=True, kw_only=True):
     templates: tuple[Template, ...]
 
 
+class ContinueOutput(Output, frozen=True, kw_only=True):
+    """``metlmon continue --json``."""
+
+    dagdir: str
+    result: Flat[Continuation]
+    written: bool
+
+
 def new(options: argparse.Namespace) -> int:
     """``metlmon new``. Raises InputError for arguments that cannot be used."""
-    if options.example == SWEEP_SYNTAX:
+    if options.example == "sweep-file":
         from metlmon.authoring.sweeps import SYNTAX
 
         print(SYNTAX)
@@ -160,7 +175,7 @@ def new(options: argparse.Namespace) -> int:
         shape = EnsembleShape(options.example)
         print(example(shape, template_for(shape)), end="")
         return Exit.OK
-    past = None if options.past is None else _read_past(options.past)
+    past = None if options.past is None else stats_input(read_whole(Path(options.past)))
     try:
         request, source = _request(options)
         advised: dict[str, RequestAdvice] = {}
@@ -207,12 +222,6 @@ def _request(options: argparse.Namespace) -> tuple[Request, Path | None]:
     if directory is None:
         directory = _default_directory(source, request.name)
     return replace(request, directory=directory), source
-
-
-def _read_past(directory: str) -> StatsInput:
-    from metlmon.cli.reading import read_whole, stats_input
-
-    return stats_input(read_whole(Path(directory)))
 
 
 def _with_past_requests(
@@ -824,8 +833,7 @@ def explained(
     node = explanation.node
 
     def shown(value: _Value) -> _Value:
-        hidden = hide_value(value.name, value.value)
-        return replace(value, value=hidden, where=source_of(value))
+        return replace(value, value=hide_value(value.name, value.value), where=source_of(value))
 
     variables = (
         replace(shown(variable), hides=tuple(map(shown, variable.hides)))
@@ -914,3 +922,75 @@ def _names(names: Sequence[str], weak: Sequence[str] = ()) -> str:
         plain(name, 100) + " (weak: also if it fails)" * (name in weak) for name in names[:6]
     )
     return text + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+# --- continue -----------------------------------------------------------------------------
+
+
+def continue_(options: argparse.Namespace) -> int:
+    """``metlmon continue DIR [RUN …]``. Raises InputError if nothing can continue."""
+    if options.epochs is not None and options.epochs < 1:
+        raise InputError(f"--epochs {options.epochs}: a run has at least one epoch")
+    dag_file = None
+    if os.path.isfile(options.dir):
+        # All DAGs of the directory are read: another one may have continued its runs.
+        options.dir, dag_file = os.path.split(options.dir)
+        options.dir = options.dir or os.curdir
+    reader = open_reader(options)
+    try:
+        builder = reader.snapshot_builder()
+        result = continuation(
+            builder, reader.dagdir, options.runs, options.epochs, dag_file=dag_file
+        )
+        if not options.json:
+            _print_continuation(result)
+        written = result.plan is not None and not options.dry_run
+        if result.plan is not None and written:
+            write_plan(result.plan)
+    except PlanError as error:
+        raise InputError(f"continue: {error}") from None
+    if options.json:
+        print_output(ContinueOutput(dagdir=reader.path_given, result=result, written=written))
+    elif result.plan is not None and written:
+        file = plain(result.plan.dag_file, 200)
+        where = shlex.quote(plain(str(reader.dagdir), 2000))
+        line = f"cd {where} && condor_submit_dag {shlex.quote(file)}"
+        print(f"{file}: written; to submit it: {line}")
+    return Exit.OK
+
+
+def _print_continuation(result: Continuation) -> None:
+    out = TextOutput()
+    if result.plan is not None:
+        jobs = count(result.plan.jobs, "node")
+        of = ", ".join(plain(file, NAME) for file in result.source_files)
+        runs = count(len(result.runs), "run")
+        print(f"{plain(result.plan.dag_file, 200)} goes on with {runs} of {of}: {jobs}\n")
+        out.table(_continued_columns(), result.runs)
+        print()
+    else:
+        print("No run continues.")
+    for each in result.excluded:
+        name, why = plain(each.run, NAME), plain(each.reason, SENTENCE)
+        print(f"{name} is left out: {why}")
+
+
+def _continued_columns() -> list[Column[ContinuedRun]]:
+    """The columns of the runs that continue."""
+
+    def trains(run: ContinuedRun) -> str:
+        first, last = epoch_number(run.first_epoch), epoch_number(run.last_epoch)
+        return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+
+    return [
+        Column("run", lambda run: plain(run.run, NAME)),
+        Column("uuid", lambda run: plain(run.uuid, 16), drop=1),
+        Column(
+            "done",
+            lambda run: None if run.done_epoch is None else epoch_number(run.done_epoch),
+            Kind.COUNT,
+            write=lambda epoch: f"epoch {epoch}",
+        ),
+        Column("trains", trains),
+        Column("before", lambda run: plain(run.reason, SENTENCE)),
+    ]

@@ -63,11 +63,6 @@ LOCKED_SECONDS: Final = 10.0
 LOCK_SECONDS: Final = 0.1
 """Time that another process has for sending, and the interval of the checks."""
 
-NO_CHANNEL: Final = (
-    "--notify: there is no terminal, and [notify] in your metlmon.toml has no command or webhook; "
-    "metlmon help notifications says how"
-)
-
 
 def notify_settings(settings: Settings, options: argparse.Namespace) -> NotifySettings | None:
     """How notifications are sent; None if they are not.
@@ -99,7 +94,10 @@ def notify_once(
         return
     channels = terminal_channels(settings)
     if not channels:
-        raise InputError(NO_CHANNEL)
+        raise InputError(
+            "--notify: there is no terminal, and [notify] in your metlmon.toml has no command or "
+            "webhook; metlmon help notifications says how"
+        )
     events, status = current_events(reader, settings), reader.snapshot_builder().status()
     complete = reader.error is None and is_complete(status)
     delivery = Delivery(Path(reader.path_given), channels, settings.interval)

@@ -75,8 +75,7 @@ class SitesOutput(EnsembleOutput, frozen=True, kw_only=True):
 
 
 def sites(options: argparse.Namespace) -> int:
-    reader = open_reader(options)
-    builder = reader.snapshot_builder()
+    builder = open_reader(options).snapshot_builder()
     window, ledger = window_of(options, builder), builder.ledger()
     usage = usage_in_window(in_hour_unit(ledger), window)
     variation = epoch_variation(ledger, window)
@@ -174,8 +173,7 @@ def shards(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     found = bags(stats_input(reader))
-    print_text = partial(print_bags, found)
-    return show(options, ShardsOutput, builder, print_text, bags=found)
+    return show(options, ShardsOutput, builder, partial(print_bags, found), bags=found)
 
 
 def print_bags(bag_list: tuple[Bag, ...]) -> None:
