@@ -108,8 +108,7 @@ def site_command(shape: AnnexShape) -> str | None:
 
 def system_of(site: str) -> str:
     """The system of a site ("Delta-GPU": delta); empty if HTCondor does not have it."""
-    name = site.casefold()
-    return next((system for system in SYSTEMS if system in name), "")
+    return next((system for system in SYSTEMS if system in site.casefold()), "")
 
 
 def _options(*options: tuple[str, float | str | None]) -> list[str]:
@@ -161,7 +160,6 @@ class AnnexHistory:
 
     @cached_property
     def _runs(self) -> Mapping[JobId, str]:
-        """The run of each job."""
         return {job.job: job.key or "" for job in self.ledger.jobs}
 
     def running(self, annex: str, jobs: Iterable[JobId]) -> list[Execution]:
@@ -283,14 +281,10 @@ stay for 15 minutes if its nodes were killed, but a shutdown takes seconds."""
 IDLE_LIMIT: Final = 300.0
 """Seconds after which a node without a claim leaves (STARTD_NOCLAIM_SHUTDOWN of annexes)."""
 
-EXPIRY_SPREAD: Final = timedelta(minutes=1)
-"""Evictions of one expiry come within this time."""
-
 MINUTE: Final = 60.0
 
 JOB_IDLE: Final = 1
 JOB_RUNNING: Final = 2
-"""JobStatus of a running job."""
 
 NAME_LIMIT: Final = 40
 
@@ -354,8 +348,7 @@ def report_annexes(
 
 def _rank(row: Annex) -> tuple[object, ...]:
     state, end = list(AnnexState).index(row.state), row.alive_until or datetime.max
-    absent = row.state in ABSENT
-    return (absent, not row.warnings, end, state, row.name, row.request_id, row.site)
+    return (row.state in ABSENT, not row.warnings, end, state, row.name, row.request_id, row.site)
 
 
 def _is_same(name: str, other: str) -> bool:
@@ -366,10 +359,6 @@ def _is_same(name: str, other: str) -> bool:
 def _is_busy(ad: AnnexAd) -> bool:
     """Whether a job runs in the ad's slot; partitionable slots run jobs in dynamic ones."""
     return ad.busy and ad.slot_type in (AnnexSlotType.DYNAMIC, AnnexSlotType.STATIC)
-
-
-def _request_id(ads: Iterable[AnnexAd]) -> str:
-    return next((ad.request_id for ad in ads if ad.request_id), "")
 
 
 # --- from logs --------------------------------------------------------------------------------
@@ -401,7 +390,8 @@ def _expiry_times(executions: Iterable[Execution]) -> Iterator[datetime]:
     ends = sorted(e.end for e in executions if e.end is not None and is_expiry(e.cause))
     last: datetime | None = None
     for end in ends:
-        if last is None or end - last > EXPIRY_SPREAD:
+        # The evictions of one expiry come within a minute.
+        if last is None or end - last > timedelta(minutes=1):
             yield end
         last = end
 
@@ -511,8 +501,13 @@ class _AnnexBuilder:
         lives = [site for site in self._sites if _is_same(site.annex, name)]
         site = next((ad.site for ad in ads if ad.site), lives[-1].site if lives else "")
         gpu = next((ad.gpu for ad in ads if ad.gpu), "")
-        started = self._start_time(request, ads)
-        end = self._end_time(request, ads, started)
+        # The first node; if it is known by the request, up to five minutes too late.
+        starts = [ad.started_at for ad in ads if ad.started_at is not None]
+        started = min(starts, default=request.started_at if request is not None else None)
+        end = min((ad.stops_at for ad in ads if ad.stops_at is not None), default=None)
+        lifetime = request.lifetime if request is not None else None
+        if end is None and started is not None and lifetime is not None:
+            end = started + lifetime
         left = None if end is None else max(0.0, end - self._now)
         jobs = [job for job in self._answer.jobs if _is_same(job.annex or "", name)]
         idle = [(job.cluster, job.proc) for job in jobs if job.status == JOB_IDLE]
@@ -535,7 +530,9 @@ class _AnnexBuilder:
             gpus_busy=None if gpus is None else sum(ad.gpus or 0 for ad in ads if _is_busy(ad)),
             slots_busy=sum(map(_is_busy, ads)) if ads else None,
             alive_until=self._local(end),
-            request_id=request.request_id if request is not None else _request_id(ads),
+            request_id=request.request_id
+            if request is not None
+            else next((ad.request_id for ad in ads if ad.request_id), ""),
             nodes_requested=request.nodes if request is not None else None,
             started=self._local(started),
             seconds_left=left,
@@ -611,26 +608,6 @@ class _AnnexBuilder:
         for time in sorted(time for life in lives for time in life.expiries):
             if (begin or datetime.min) <= time < end:
                 yield time
-
-    @staticmethod
-    def _start_time(request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> float | None:
-        """When the first node started; if known by the request, up to five minutes too late."""
-        starts = [ad.started_at for ad in ads if ad.started_at is not None]
-        if starts:
-            return min(starts)
-        return request.started_at if request is not None else None
-
-    @staticmethod
-    def _end_time(
-        request: AnnexRequest | None, ads: Sequence[AnnexAd], started: float | None
-    ) -> float | None:
-        """When the first node leaves: by its ad, else after the lifetime from the start."""
-        stops = [ad.stops_at for ad in ads if ad.stops_at is not None]
-        if stops:
-            return min(stops)
-        if request is None or request.lifetime is None or started is None:
-            return None
-        return started + request.lifetime
 
     def _state(
         self,

@@ -102,10 +102,7 @@ class SiteChange(Struct, frozen=True, kw_only=True):
     """
 
     json_omits: ClassVar = frozenset({"after", "before", "node", "placed"})
-    json_properties: ClassVar = (
-        "sites",
-        "sites_before",
-    )
+    json_properties: ClassVar = ("sites", "sites_before")
 
     run: str
     uuid: str | None
@@ -398,7 +395,6 @@ def changes_done(
 # --- the log, and undo ------------------------------------------------------------------------
 
 
-LOG_FILE: Final = "advice.log"
 LONGEST_LOG: Final = 1 << 20
 """Bytes that are read at the end of the log: some thousand applications."""
 
@@ -425,7 +421,7 @@ def command_name() -> str:
 
 def log_file(dag: str) -> str:
     """The log of a DAG, relative to the directory of the DAG file ``dag``."""
-    return str(PurePath("gate", PurePath(dag).name.removesuffix(".dag"), LOG_FILE))
+    return str(PurePath("gate", PurePath(dag).name.removesuffix(".dag"), "advice.log"))
 
 
 def log_application(
@@ -605,9 +601,6 @@ def _now() -> str:
 PINNED: Final = "instead of the condition on the site in its requirements"
 ADDED: Final = "below its requirements"
 
-MAX_NAMED: Final = 8
-"""Maximum number of runs that are named with a line."""
-
 
 class SubmitLine(Struct, frozen=True, kw_only=True):
     """A line for a submit file without a gate, which applies to all ``runs`` that use it.
@@ -675,7 +668,6 @@ def _are_pinned(runs: Iterable[Run]) -> bool:
 
 def submit_line_text(row: SubmitLine) -> tuple[str, str]:
     """The place of a line, with the names of some of its runs, and the line."""
-    runs = plain(", ".join(row.runs[:MAX_NAMED]), 200)
-    more = f" and {len(row.runs) - MAX_NAMED} more" if len(row.runs) > MAX_NAMED else ""
-    place = f"{plain(row.file, 100)}, {row.where} (for the next epochs of {runs}{more}):"
+    runs = _name_list(row.runs)
+    place = f"{plain(row.file, 100)}, {row.where} (for the next epochs of {runs}):"
     return place, plain(row.line, 400)

@@ -21,7 +21,7 @@ from datetime import datetime
 from math import exp, inf, log, sqrt
 from random import Random
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -146,7 +146,9 @@ def find_supplies(
             usable.append(supply)
             continue
         avoided.append(supply)
-        excluded.append((pool, profile.excluded or _doubt_text(profile)))
+        lost = count(profile.loss.samples, "execution")
+        doubt = f"it has lost all {lost} that ended there; one epoch at a time tries it"
+        excluded.append((pool, profile.excluded or doubt))
         if profile.probe_at and ledger.as_of is not None and profile.probe_at <= ledger.as_of:
             probes.add(pool)
     return Supplies(
@@ -185,11 +187,6 @@ def slots_with_free_gpus(
 
 def _epochs_on(gpus: int, profile: PoolProfile) -> int:
     return int(gpus // max(1.0, profile.gpus))
-
-
-def _doubt_text(profile: PoolProfile) -> str:
-    lost = count(profile.loss.samples, "execution")
-    return f"it has lost all {lost} that ended there; one epoch at a time tries it"
 
 
 def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = None) -> PoolSupply:
@@ -309,12 +306,8 @@ Luck: TypeAlias = Mapping[str, float]
 NO_LUCK: Final[Luck] = MappingProxyType({})
 
 
-class EpochHours(NamedTuple):
-    """Hours from the end of an epoch to that of the next one: mean and variance."""
-
-    mean: float
-    variance: float
-
+EpochHours: TypeAlias = tuple[float, float]
+"""Hours from the end of an epoch to that of the next one: mean and variance."""
 
 MINUTE: Final = 1 / 60
 """Minimum hours that a job waits, for a negotiation cycle."""
@@ -386,9 +379,9 @@ def _hours_of_all(
             if pools not in per_set:
                 there = (pools & anywhere) or anywhere
                 per_set[pools] = there, _epoch_hours([supplies[p] for p in there], offers, added)
-            there, each = per_set[pools]
-            hours += epochs * each.mean
-            variance += epochs * each.variance
+            there, (mean, varies) = per_set[pools]
+            hours += epochs * mean
+            variance += epochs * varies
             to_do[there] += epochs
         chain = max(chain, hours + luck.get(demand.key, 0.0) * sqrt(variance))
     busy = (
@@ -417,7 +410,7 @@ def _epoch_hours(
     once = wait + attempt
     squares = sum(share * (each.occupancy * (1 - each.loss)) ** 2 for share, each in pairs)
     variance = wait**2 + squares - attempt**2
-    return EpochHours(once / success, variance / success + once**2 * (1 - success) / success**2)
+    return once / success, variance / success + once**2 * (1 - success) / success**2
 
 
 def gain_of_plan(
@@ -869,8 +862,6 @@ MORE_HOURS: Final = 12.0
 NOTABLE: Final = 0.02
 """Smaller relative changes of the end are left out."""
 
-NO_SLOT: Final = "no slot is left before all epochs are done"
-
 
 def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
     """The rows for a plan that was made from ``values``, the largest changes first.
@@ -925,17 +916,12 @@ def what_if_row(
     if hours is not None and not unplaced:
         return WhatIf(question=question, hours=hours, gpu_hours=changed.gpu_hours)
     epochs = "1 epoch has" if unplaced == 1 else f"{unplaced} epochs have"
-    remark = f"{epochs} no place" if unplaced else NO_SLOT
+    remark = f"{epochs} no place" if unplaced else "no slot is left before all epochs are done"
     return WhatIf(question=question, hours=None, gpu_hours=None, remark=remark)
 
 
 def what_if_at(values: PlanInput, plan: PlacementPlan, name: str) -> tuple[WhatIf, ...]:
     """All rows about one pool, site or annex. Raises InputError."""
-    return tuple(_changes(values, plan, _named(values, name)))
-
-
-def _named(values: PlanInput, name: str) -> Sequence[PoolSupply]:
-    """The pools with this name, or at the site or in the annex with this name."""
     supplies = values.supplies.usable
     names = values.names()
     wanted = normalize_name(name)
@@ -947,7 +933,7 @@ def _named(values: PlanInput, name: str) -> Sequence[PoolSupply]:
     if not found or not wanted:
         known = ", ".join(sorted(names[each.pool] for each in supplies)) or "none"
         raise InputError(f"--what-if: the plan has no pool {name}; it has {known}")
-    return found
+    return tuple(_changes(values, plan, found))
 
 
 # --- all advice -------------------------------------------------------------------------------
