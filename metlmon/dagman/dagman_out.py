@@ -48,12 +48,8 @@ class OutState(Struct):
     continues: bool = False
     recovering: bool = False
     event: tuple[JobId, datetime | None] | None = None
-    halted: bool = False
     submitting: str | None = None
     assigned: set[JobId] = field(default_factory=set)
-    dag_follows: bool = False
-    total: int | None = None
-    columns: tuple[str, ...] = ()
     dumped: str | None = None
     dumped_value: int | None = None
     skipping: bool = False
@@ -81,7 +77,7 @@ def read_dagman_out(
         reader.state.skipping = False
     worth_reading = _before_relevant_line(state.with_events)
     while True:
-        if start and not reader.state.columns:
+        if start:
             match = worth_reading.search(data, start - 1)
             if match is not None and match.lastindex and reader.read_usual_line(match):
                 start = match.end() + 1
@@ -150,8 +146,6 @@ class _LineReader:
             return
         self._start, self._end = start, end
         message, stamp = line[head.end() :], head[1]
-        if self.state.columns and self.read_table_row(message, stamp):
-            return
         for pattern, handler in _HANDLERS.get(message[:_PREFIX_BYTES], ()):
             match = re.match(pattern, message)
             if match is None:
@@ -324,14 +318,6 @@ class _LineReader:
             )
         )
 
-    def on_argument(self, match: re.Match[bytes], stamp: bytes) -> None:
-        follows = match["text"].lower() == b"-dag"
-        if self.state.dag_follows:
-            self.add_message(DagmanMessageKind.DAG_FILE, match, stamp)
-            follows = False
-        if follows != self.state.dag_follows:
-            self.state.dag_follows = follows
-
     def on_submitting(self, match: re.Match[bytes], stamp: bytes) -> None:
         self.state.submitting = _decode(match["node"])
 
@@ -356,42 +342,6 @@ class _LineReader:
             self.state.assigned.discard(job)
         else:
             self.add_message(DagmanMessageKind.SUBMITTED, match, stamp)
-
-    def on_halted(self, match: re.Match[bytes], stamp: bytes) -> None:
-        """Report only the first message: a halted DAGMan repeats it in every cycle."""
-        if not self.state.halted:
-            self.state.halted = True
-            self.add_message(DagmanMessageKind.HALTED, match, stamp)
-
-    def on_resumed(self, match: re.Match[bytes], stamp: bytes) -> None:
-        if self.state.halted:
-            self.state.halted = False
-            self.add_message(DagmanMessageKind.RESUMED, match, stamp)
-
-    def on_table_total(self, match: re.Match[bytes], stamp: bytes) -> None:
-        self.state.total, self.state.columns = int(match["value"]), ()
-
-    def on_table_head(self, match: re.Match[bytes], stamp: bytes) -> None:
-        """Read the column names from the table; older tables have no Futile."""
-        if self.state.total is not None:
-            names = match["text"].decode("ascii").lower().replace("un-ready", "unready")
-            self.state.columns = ("done", *names.split())
-
-    def read_table_row(self, message: bytes, stamp: bytes) -> bool:
-        """Read the numbers below the table's head; False for any other line."""
-        cells = message.split()
-        if cells and cells[0].startswith(b"="):
-            return True
-        columns, total = self.state.columns, self.state.total or 0
-        self.state.total, self.state.columns = None, ()
-        if len(cells) != len(columns) or not all(_CELL.fullmatch(cell) for cell in cells):
-            return False
-        numbers = zip(columns, map(int, cells), strict=True)
-        totals = (("total", total), *numbers)
-        self.messages.append(
-            DagmanMessage(DagmanMessageKind.TOTALS, self.cached_time(stamp), totals=totals)
-        )
-        return True
 
     def on_dump_name(self, match: re.Match[bytes], stamp: bytes) -> None:
         self.state.dumped, self.state.dumped_value = _decode(match["node"]), None
@@ -500,7 +450,6 @@ EVENT_NUMBERS: Final = {
 }
 """Numbers of the events that change a job's state, by ``ULogEventNumberNames``."""
 
-_CELL: Final = re.compile(rb"\d{1,9}")
 _ID: Final = rb"\((?P<cluster>-?\d{1,12})\.(?P<proc>-?\d{1,12})\.(?P<subproc>-?\d{1,12})\)"
 _NODE: Final = rb"(?:[Nn]ode|[Jj]ob) (?P<node>\S+)"
 _NODE_RUNS: Final = rb"script of (?:[Nn]ode|[Jj]ob) (?P<node>\S+?)\.\.\.\s*$"
@@ -544,10 +493,7 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
         DagmanMessageKind.PENDING,
     ),
     (b'ERROR "', rb'(?P<text>.*)" at line \d+ in file', DagmanMessageKind.EXITED),
-    (b"argv[", rb'\d+\] == "(?P<text>.*)"\s*$', _LineReader.on_argument),
-    (b"Workflow batch-id: <", rb"(?P<text>[^>]*)>", DagmanMessageKind.BATCH_ID),
     (b"Number of pre-completed ", rb"(?:nodes|jobs): " + _NUMBER, DagmanMessageKind.PRE_COMPLETED),
-    (b"MultiLogFiles: truncating log file ", _TO_THE_END, DagmanMessageKind.TRUNCATED),
     (b"Running in RECOVERY mode", b"", _LineReader.on_recovery),
     (b"...done with RECOVERY mode", b"", _LineReader.on_recovered),
     (b"Found rescue DAG number ", _RESCUE, DagmanMessageKind.RESCUE_USED),
@@ -612,20 +558,13 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (b"      Node Name: ", rb"(?P<node>\S+)", _LineReader.on_dump_name),
     (b"Node return val: ", _NUMBER, _LineReader.on_dump_value),
     (b"          Error: ", rb"(?P<text>.*\S)", _LineReader.on_dump_error),
-    (b"DAG is halted because", b"", _LineReader.on_halted),
-    (b"Halting DAGMan prog", b"", _LineReader.on_halted),
-    (b"DAG Pause: Freezing", b"", _LineReader.on_halted),
-    (b"DAG going from halted to running", b"", _LineReader.on_resumed),
-    (b"Resuming DAG progress", b"", _LineReader.on_resumed),
-    (b"DAG Un-Pause: Resuming", b"", _LineReader.on_resumed),
     (b"Received SIGUSR1", b"", DagmanMessageKind.REMOVED),
     (
         b"Aborting DAG because we got the ABORT exit value from ",
         rb"an? (?P<text>\w+(?: \w+)?)",
         DagmanMessageKind.ABORTED,
     ),
-    (b"Of ", rb"(?P<value>\d{1,9}) nodes total:", _LineReader.on_table_total),
-    (b" Done ", rb" *(?P<text>Pre [ A-Za-z-]{1,120})", _LineReader.on_table_head),
+    (b"Of ", rb"(?P<value>\d{1,9}) nodes total:", DagmanMessageKind.TOTAL),
 )
 """The start of a message, the pattern of its rest, and its kind or handler."""
 

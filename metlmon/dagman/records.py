@@ -193,7 +193,6 @@ class StatusNode(Struct, frozen=True):
     details: str
     retry_count: int
     procs_queued: int
-    procs_held: int
 
 
 class StatusFile(Struct, frozen=True):
@@ -228,7 +227,6 @@ class JobstateLine(Struct, frozen=True):
     cluster: int | None
     proc: int | None
     value: int | None
-    sequence: int | None
 
 
 class DagmanMessageKind(Enum):
@@ -237,18 +235,15 @@ class DagmanMessageKind(Enum):
     STARTED: a DAGMan process begins ("STARTING UP"); EXITED: value = exit status, None when
     not given; both with the cluster of DAGMan's own job, if given; REFUSED: DAGMan found
     the lock file of another running DAGMan; RECOVERY: DAGMan reads its old logs again
-    ("Running in RECOVERY mode"); DAG_FILE: text = a ``-Dag`` argument; PRE_COMPLETED:
-    value = nodes DONE at the start; TRUNCATED: the nodes.log was emptied (text = file name as
-    written); RESCUE_USED / RESCUE_WRITTEN: text = file; SUBMITTED: node, cluster, proc;
+    ("Running in RECOVERY mode"); PRE_COMPLETED: value = nodes DONE at the start;
+    RESCUE_USED / RESCUE_WRITTEN: text = file; SUBMITTED: node, cluster, proc;
     PRE_STARTED, PRE_OK, PRE_FAILED, PRE_SKIPPED; POST_STARTED, POST_OK, POST_FAILED;
     JOB_OK, JOB_FAILED: one job (cluster, proc) of the node ended, a retry or a POST script may
     follow; NODE_FAILED: final, unless another message on that node follows (text = DAGMan's
     reason; a node that succeeded has no message: POST_OK and PRE_SKIPPED imply it); RETRYING:
-    value = number of the retry; HALTED, RESUMED; REMOVED: DAGMan received a removal signal;
+    value = number of the retry; REMOVED: DAGMan received a removal signal;
     ABORTED: ABORT-DAG-ON (text = "job", "PRE script" or "POST script" whose exit code it was);
-    TOTALS: the status table (numbers in ``totals``: total, done, pre, queued, post, ready,
-    unready, failed and, in newer versions, futile); BATCH_ID: text "1.0", the job of the
-    topmost DAGMan: in a sub-DAG its parent's.
+    TOTAL: the head of the status table (value = number of nodes).
 
     ERROR: text = DAGMan's error message ("ERROR: …"), for example when it rejects its DAG file;
     ERROR_CONTINUED: one more line of it; LOG_ERROR: an event could not be read, and ends of jobs
@@ -268,9 +263,7 @@ class DagmanMessageKind(Enum):
     EXITED = "exited"
     REFUSED = "refused"
     RECOVERY = "recovery"
-    DAG_FILE = "dag-file"
     PRE_COMPLETED = "pre-completed"
-    TRUNCATED = "truncated"
     RESCUE_USED = "rescue-used"
     RESCUE_WRITTEN = "rescue-written"
     SUBMITTED = "submitted"
@@ -285,12 +278,9 @@ class DagmanMessageKind(Enum):
     JOB_FAILED = "job-failed"
     NODE_FAILED = "node-failed"
     RETRYING = "retrying"
-    HALTED = "halted"
-    RESUMED = "resumed"
     REMOVED = "removed"
     ABORTED = "aborted"
-    TOTALS = "totals"
-    BATCH_ID = "batch-id"
+    TOTAL = "total"
     ERROR = "error"
     ERROR_CONTINUED = "error-continued"
     LOG_ERROR = "log-error"
@@ -315,7 +305,6 @@ class DagmanMessage(Struct, frozen=True):
     proc: int | None = None
     value: int | None = None
     text: str | None = None
-    totals: tuple[tuple[str, int], ...] = ()
     event: int | None = None
 
 

@@ -243,7 +243,6 @@ def _parse_node(ad: _Ad) -> StatusNode | None:
         details=visible(redact_secrets(ad.strings.get("StatusDetails", ""))),
         retry_count=ad.numbers.get("RetryCount", 0),
         procs_queued=ad.numbers.get("JobProcsQueued", 0),
-        procs_held=ad.numbers.get("JobProcsHeld", 0),
     )
 
 
@@ -305,7 +304,7 @@ _JOBSTATE_LINE: Final = re.compile(
     rb"(?P<epoch>\d{1,15}) (?:"
     rb"INTERNAL \*\*\* (?P<internal>[A-Z_]{1,64})(?: (?P<argument>\S+))? \*\*\*"
     rb"|(?P<node>\S+) (?P<event>[A-Z][A-Z0-9_]{0,63}) (?P<job>\S+)"
-    rb"(?: \S+)?(?: \S+)? (?P<sequence>-?\d{1,12})"
+    rb"(?: \S+)?(?: \S+)? -?\d{1,12}"
     rb")\s*"
 )
 _JOB: Final = re.compile(rb"(-?\d{1,12})\.(-?\d{1,12})")
@@ -354,7 +353,7 @@ def _parse_record(line: bytes) -> JobstateLine | None:
     match = _JOBSTATE_LINE.fullmatch(line)
     if match is None:
         return None
-    epoch, internal, argument, node, event, job, sequence = match.groups()
+    epoch, internal, argument, node, event, job = match.groups()
     if internal:
         job = argument
     ids = _JOB.fullmatch(job) if job else None
@@ -366,7 +365,6 @@ def _parse_record(line: bytes) -> JobstateLine | None:
         cluster=int(ids[1]) if ids else None,
         proc=int(ids[2]) if ids else None,
         value=int(job) if value else None,
-        sequence=int(sequence) if sequence else None,
     )
 
 

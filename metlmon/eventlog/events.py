@@ -132,7 +132,6 @@ class Terminated(Detail, frozen=True):
     normal: bool | None
     return_value: int | None
     signal: int | None
-    core_file: str | None
     run_bytes_sent: int | None
     run_bytes_received: int | None
     total_bytes_sent: int | None
@@ -143,11 +142,9 @@ class Terminated(Detail, frozen=True):
 
 
 class ImageSize(Detail, frozen=True):
-    """006. Sizes as logged: image and RSS in KB, memory in MB."""
+    """006. Memory in MB, as logged."""
 
-    image_kb: int | None
     memory_mb: int | None
-    rss_kb: int | None
 
 
 class ShadowException(Detail, frozen=True):
@@ -571,7 +568,6 @@ _TERMINATION: Final = _line(
     rf"\(1\) Normal termination \(return value ({_INTEGER})\)"
     rf"|\(0\) Abnormal termination \(signal ({_INTEGER})\)"
 )
-_CORE: Final = _line(r"\(1\) Corefile in: (.*\S)")
 _FLAG: Final = _line(r"\(([01])\) (.*\S)")
 _TERMINATED_AT: Final = _line(r"Job terminated .*\bat ([-0-9]{10}T[0-9:.]{8,16}Z)\b")
 _STRUCTURED: Final = _line(_STRUCTURED_LINE)
@@ -587,7 +583,6 @@ _HOST: Final = _line(r"Transferring to host:(.*)")
 _WARNING: Final = re.compile(
     r"WARNING: (?:Committed job submission into the queue with the following warning\(s\): ?)?"
 )
-_IMAGE_SIZE: Final = re.compile(rf"Image size of job updated: ({_INTEGER})")
 _REMOTE_ERROR: Final = re.compile(r"(Error|Message) from (.*)")
 TRANSFERS: Final[Mapping[str, Transfer]] = {
     "Entered queue to transfer input files": Transfer.INPUT_QUEUED,
@@ -1034,7 +1029,6 @@ def _terminated(text: str, body: str) -> Terminated:
         normal=normal,
         return_value=return_value,
         signal=signal,
-        core_file=_first(_CORE, body),
         run_bytes_sent=counts.get("Run Bytes Sent By"),
         run_bytes_received=counts.get("Run Bytes Received By"),
         total_bytes_sent=counts.get("Total Bytes Sent By"),
@@ -1042,16 +1036,6 @@ def _terminated(text: str, body: str) -> Terminated:
         ended_utc=header.parse_utc(ended) if ended else None,
         usage=find_usage_table(body),
         cpu_seconds=_cpu_seconds(body),
-    )
-
-
-def _image_size(text: str, body: str) -> ImageSize:
-    size = _IMAGE_SIZE.match(text)
-    counts = _counts(body)
-    return ImageSize(
-        image_kb=int(size[1]) if size else None,
-        memory_mb=counts.get("MemoryUsage of job (MB)"),
-        rss_kb=counts.get("ResidentSetSize of job (KB)"),
     )
 
 
@@ -1140,7 +1124,6 @@ def _usual_termination(text: str, body: str) -> Terminated:
         normal=True,
         return_value=int(value),
         signal=None,
-        core_file=None,
         run_bytes_sent=int(run_sent),
         run_bytes_received=int(run_received),
         total_bytes_sent=int(sent),
@@ -1281,7 +1264,6 @@ def _terminated_ad(ad: Attributes) -> Terminated:
         normal=normal,
         return_value=return_value,
         signal=signal,
-        core_file=None if ad.flag("TerminatedNormally") else ad["CoreFile"] or None,
         run_bytes_sent=ad.integer("SentBytes"),
         run_bytes_received=ad.integer("ReceivedBytes"),
         total_bytes_sent=ad.integer("TotalSentBytes"),
@@ -1422,10 +1404,8 @@ EVENT_TYPES: Final[Mapping[int, EventType]] = {
         "IMAGE_SIZE",
         "Image size of job updated: {Size}",
         r"Image size of job updated: -?\d+",
-        _image_size,
-        lambda ad: ImageSize(
-            ad.integer("Size"), ad.integer("MemoryUsage"), ad.integer("ResidentSetSize")
-        ),
+        lambda text, body: ImageSize(_counts(body).get("MemoryUsage of job (MB)")),
+        lambda ad: ImageSize(ad.integer("MemoryUsage")),
         is_covered=True,
     ),
     7: EventType(

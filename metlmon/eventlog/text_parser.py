@@ -45,9 +45,9 @@ _LAST_SEPARATOR: Final = re.compile(rb"(?:\A|\n)\.\.\.\r?\Z")
 
 _IMAGE_SIZE: Final = re.compile(
     HEADER.pattern.replace(rb"([0-9]{3})", rb"006", 1)
-    + rb"(Image size of job updated: ([0-9]{1,18}))\n"
+    + rb"(Image size of job updated: [0-9]{1,18})\n"
     rb"(\t([0-9]{1,18})  -  MemoryUsage of job \(MB\)\n"
-    rb"\t([0-9]{1,18})  -  ResidentSetSize of job \(KB\))\n\.\.\.\n"
+    rb"\t[0-9]{1,18}  -  ResidentSetSize of job \(KB\))\n\.\.\.\n"
 )
 """A whole 006 event in its usual form, nine in ten events of a training's log: one pattern
 halves the time. Anything that differs by one byte is parsed like other events."""
@@ -93,7 +93,7 @@ class _TextLog:
         match = _IMAGE_SIZE.match(self._data, self._offset)
         if match is None:
             return False
-        cluster, proc, subproc, iso, yearless, text, image, body, memory, rss = match.groups()
+        cluster, proc, subproc, iso, yearless, text, body, memory = match.groups()
         time = self._calendar.time(iso, yearless)
         if time is None:
             return False
@@ -107,7 +107,7 @@ class _TextLog:
                 time=time,
                 text=text.decode("ascii"),
                 body=body.decode("ascii"),
-                detail=ImageSize(int(image), int(memory), int(rss)),
+                detail=ImageSize(int(memory)),
                 line=self._line,
             )
         )

@@ -72,11 +72,6 @@ QUEUED: Final = "STATUS_SUBMITTED"
 """DAGMan's status of a node whose job is in the queue."""
 
 
-def _translated(text: str | None) -> str | None:
-    """DAGMan's reason for a failure, with its own return values in words."""
-    return text and _DAGMAN_ERROR.sub(lambda match: DAGMAN_ERRORS[int(match[1])], text)
-
-
 class DagLogs(Struct):
     """The contents of the event logs of a DAG's DAGMan, kept while its DAG file is missing.
 
@@ -149,6 +144,11 @@ JOBSTATE_REPORT_KINDS: Final = {
     "POST_SCRIPT_FAILURE": NodeReportKind.FAILED,
 }
 
+JOB_RESULT_KINDS: Final = {
+    "JOB_SUCCESS": NodeReportKind.JOB_DONE,
+    "JOB_FAILURE": NodeReportKind.JOB_FAILED,
+}
+"""Results of a job that are those of its node, if it has no POST script."""
 
 STATUS_REPORT_KINDS: Final = {
     2: NodeReportKind.PRE,
@@ -399,8 +399,8 @@ class Dag:
                 process.rescue = line.text
             case DagmanMessageKind.RESCUE_WRITTEN if process:
                 process.wrote = line.text
-            case DagmanMessageKind.TOTALS if process:
-                process.total = dict(line.totals).get("total")
+            case DagmanMessageKind.TOTAL if process:
+                process.total = line.value
             case DagmanMessageKind.ERROR if process:
                 process.error = line.text
             case DagmanMessageKind.ERROR_CONTINUED if process and process.error:
@@ -444,7 +444,7 @@ class Dag:
             process.error = process.error or line.text
 
     def _apply_node_message(self, name: str, line: DagmanMessage) -> str:
-        """Apply a message about a node; return its name as in :meth:`_canonical_name`."""
+        """Apply a message about a node; return its name, the DAG file's object if it has it."""
         node, message_kind, kind = self.workflow.nodes.get(name), line.kind, None
         if node is not None:
             name = node.name
@@ -472,7 +472,8 @@ class Dag:
             self.lost[name] = line
         if kind is not None:
             cluster = line.cluster if kind is NodeReportKind.SUBMITTED else None
-            text = _translated(line.text)
+            # With DAGMan's own return values in words.
+            text = line.text and _DAGMAN_ERROR.sub(lambda m: DAGMAN_ERRORS[int(m[1])], line.text)
             report = NodeReport(kind, line.time, value=line.value, text=text, cluster=cluster)
             self._add_report(name, report)
         return name
@@ -509,7 +510,9 @@ class Dag:
                     starts = len(self.jobstate_started)
                     self.jobstate_finished.append((entry.epoch, entry.value, starts))
                 continue
-            name = self._canonical_name(entry.node)
+            node = self.workflow.nodes.get(entry.node)
+            # The DAG file's string object, so that copies share memory.
+            name = entry.node if node is None else node.name
             touched.add(name)
             cluster = (
                 entry.cluster if entry.event == "SUBMIT" and (entry.cluster or 0) > 0 else None
@@ -520,26 +523,13 @@ class Dag:
                 submitted = self._submission_times.get(cluster)
                 if submitted is not None:
                     self._clock_observations.append((submitted, entry.epoch))
-            kind = JOBSTATE_REPORT_KINDS.get(entry.event) or self._job_report_kind(entry)
+            kind = JOBSTATE_REPORT_KINDS.get(entry.event)
+            if kind is None and node is not None and node.post is None:
+                kind = JOB_RESULT_KINDS.get(entry.event)
             if kind is not None:
                 report = NodeReport(kind, None, entry.epoch, entry.value, cluster=cluster)
                 self._add_report(name, report)
         return touched
-
-    def _canonical_name(self, name: str) -> str:
-        """The DAG file's string object for this name, so that copies share memory."""
-        node = self.workflow.nodes.get(name)
-        return name if node is None else node.name
-
-    def _job_report_kind(self, entry: JobstateLine) -> NodeReportKind | None:
-        """The report of a job's result as the node's; None if a POST script decides that."""
-        node = self.workflow.nodes.get(entry.node or "")
-        if node is None or node.post is not None:
-            return None
-        return {
-            "JOB_SUCCESS": NodeReportKind.JOB_DONE,
-            "JOB_FAILURE": NodeReportKind.JOB_FAILED,
-        }.get(entry.event)
 
     def _add_report(self, node: str, report: NodeReport) -> None:
         self.node_reports[node] = (*self.node_reports.get(node, ()), report)
@@ -836,13 +826,11 @@ class Dag:
     def end_state(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
         """State and time of its DAGMan's end; None if no file has it."""
         run = self.current_run()
-        if run is None:
+        if run is None and self.dagman_runs():
             # All submissions were refused: the other files are not those of the running DAGMan.
-            return (
-                None
-                if self.dagman_runs()
-                else self._ended_by_epoch(clock) or self._ended_by_status()
-            )
+            return None
+        if run is None:
+            return self._ended_by_epoch(clock) or self._ended_by_status()
         metrics = self.metrics if self.wrote_metrics(run, clock) else None
         removed = metrics is not None and metrics.dag_status == DAG_REMOVED
         ended = run.end_state(removed) or self._ended_by_epoch(clock)

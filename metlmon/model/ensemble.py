@@ -210,14 +210,6 @@ class Ensemble:
         self._naming_dags = named if any(len(names) > 1 for names in named.values()) else {}
         self._mark_changed(set())
 
-    def _update_top_dags(self) -> None:
-        """Reassign sub-DAGs that several DAGs name, after new evidence."""
-        if self._naming_dags and set_top_dags(
-            self.dags, self._naming_dags, self._attributor.submitting_dag_key
-        ):
-            # Runs are named after DAGs: find them again.
-            self.structure += 1
-
     def _mark_changed(self, nodes: set[NodeKey]) -> None:
         """Mark these nodes to be resolved again, and update the groups and sub-DAGs."""
         for name in self.groups.remove_emptied(self.nodes):
@@ -227,7 +219,11 @@ class Ensemble:
         if self.groups.parts and NO_DAG not in self.dags:
             self.dags = {**self.dags, NO_DAG: self.groups.dag}
         self.states.mark_changed(nodes)
-        self._update_top_dags()
+        if self._naming_dags and set_top_dags(
+            self.dags, self._naming_dags, self._attributor.submitting_dag_key
+        ):
+            # Runs are named after DAGs: find them again.
+            self.structure += 1
 
     # --- events -------------------------------------------------------------------------
 
@@ -235,9 +231,12 @@ class Ensemble:
         """Apply a batch of events; return whether anything may have changed."""
         stats = self.log_stats.setdefault(batch.file, LogStats(batch.file, batch.role))
         events = self._localize(batch, stats)
-        removals = [event for event in batch.events if event.number == 9]
-        if removals and batch.role is not LogRole.DAGMAN:
-            events = self._with_lost_holds(events, removals)
+        if batch.role is not LogRole.DAGMAN:
+            # Holds that removals prove, including removals after the cut.
+            removals = [event for event in batch.events if event.number == 9]
+            proven = lost_holds((event, self.clock.naive(event.time)) for event in removals)
+            holds = [hold for hold in proven if self.cut is None or hold.time <= self.cut]
+            events = with_holds(events, holds) if holds else events
         is_of_dagman = False
         affected = _Affected()
         if batch.role is not LogRole.DAGMAN:
@@ -260,14 +259,6 @@ class Ensemble:
         nodes |= self._attributor.recheck(nodes)
         self._mark_changed(nodes)
         return bool(affected.touched or nodes or is_of_dagman)
-
-    def _with_lost_holds(
-        self, events: Sequence[Event], removals: Iterable[Event]
-    ) -> Sequence[Event]:
-        """Add holds that removals prove, including removals after the cut."""
-        timed = ((event, self.clock.naive(event.time)) for event in removals)
-        holds = [hold for hold in lost_holds(timed) if self.cut is None or hold.time <= self.cut]
-        return with_holds(events, holds) if holds else events
 
     def _localize(self, batch: Batch, stats: LogStats) -> Sequence[Event]:
         """The batch's events up to the cut, in local time; updates the log's statistics."""
@@ -696,7 +687,6 @@ def reported_event(line: DagmanMessage, time: datetime) -> Event:
                 normal=value >= 0,
                 return_value=value if value >= 0 else None,
                 signal=-value if value < 0 else None,
-                core_file=None,
                 run_bytes_sent=None,
                 run_bytes_received=None,
                 total_bytes_sent=None,

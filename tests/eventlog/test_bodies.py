@@ -186,4 +186,4 @@ def test_own_accord_line_has_the_time_in_utc() -> None:
     )
     assert isinstance(detail, events.Terminated)
     assert detail.ended_utc == datetime(2023, 1, 24, 15, 43, tzinfo=UTC)
-    assert (detail.normal, detail.signal, detail.core_file) == (False, 9, "/x/core")
+    assert (detail.normal, detail.signal) == (False, 9)
