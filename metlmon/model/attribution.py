@@ -117,7 +117,9 @@ def attribute_job(
             return Attribution(owners[0], name, proven=True)
     if name is None:
         return Attribution()
-    candidates = _drop_if_in_other_nodes_log(job, with_node)
+    # Not if only nodes.logs of other DAGs have the job.
+    is_elsewhere = job.nodes_logs and job.nodes_logs.isdisjoint(dag.key for dag in with_node)
+    candidates = [] if is_elsewhere else list(with_node)
     provisional = len(candidates) > 1
     overlapping: tuple[str, ...] = ()
     if candidates:
@@ -236,13 +238,8 @@ def _predates_dagman(dag: Dag, job: LoggedJob, submitted: datetime) -> bool:
     first = dag.processes[0].start if dag.processes else None
     if first is None or submitted >= first:
         return False
-    return bool(job.user_logs) and all(map(_is_outside, job.user_logs))
-
-
-def _is_outside(log: str) -> bool:
-    """Whether a log, named relative to the dagdir, is outside it."""
-    path = PurePath(log)
-    return path.is_absolute() or path.parts[:1] == ("..",)
+    logs = [PurePath(log) for log in job.user_logs]
+    return bool(logs) and all(log.is_absolute() or log.parts[:1] == ("..",) for log in logs)
 
 
 def _accepted_runs(dag: Dag) -> list[DagmanRun]:
@@ -251,13 +248,6 @@ def _accepted_runs(dag: Dag) -> list[DagmanRun]:
 
 
 # --- choice among several DAGs -----------------------------------------------------------
-
-
-def _drop_if_in_other_nodes_log(job: LoggedJob, candidates: Sequence[Dag]) -> list[Dag]:
-    """Drop all candidates if only nodes.logs of other DAGs have the job."""
-    if job.nodes_logs and not job.nodes_logs & {dag.key for dag in candidates}:
-        return []
-    return list(candidates)
 
 
 def _by_dagman_out(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
@@ -408,12 +398,8 @@ def _may_be_same(time: datetime, known: datetime) -> bool:
     difference = abs(time - known)
     if difference > ONE_DAY:
         # Years of a log without them are guessed from the file's modification time.
-        return _without_year(time) == _without_year(known)
+        return time.timetuple()[1:6] == known.timetuple()[1:6]
     return difference < ONE_HOUR or (difference + ONE_SECOND) % QUARTER_HOUR <= 2 * ONE_SECOND
-
-
-def _without_year(time: datetime) -> tuple[int, ...]:
-    return time.month, time.day, time.hour, time.minute, time.second
 
 
 class UnprovenJobs:

@@ -121,23 +121,27 @@ class Clock:
 
     def _utc(self, stamp: datetime) -> datetime | None:
         try:
-            return self._as_utc(stamp)
+            if stamp.tzinfo is not None:
+                return stamp.astimezone(UTC)
+            if self.zone is not None:
+                return stamp.replace(tzinfo=self.zone).astimezone(UTC)
+            offset = self._nearest(stamp)
+            return None if offset is None else stamp.replace(tzinfo=UTC) - timedelta(seconds=offset)
         except OverflowError:
             # Year 1 or 9999, in a damaged log: the result is outside the calendar.
             return None
 
-    def _as_utc(self, stamp: datetime) -> datetime | None:
-        if stamp.tzinfo is not None:
-            return stamp.astimezone(UTC)
-        if self.zone is not None:
-            return stamp.replace(tzinfo=self.zone).astimezone(UTC)
-        offset = self._nearest(stamp)
-        return None if offset is None else stamp.replace(tzinfo=UTC) - timedelta(seconds=offset)
-
     def to_local(self, epoch: float) -> datetime | None:
         """A moment in seconds since 1970 as local time, naive; None without an offset."""
         try:
-            return self._as_local(datetime.fromtimestamp(epoch, UTC))
+            moment = datetime.fromtimestamp(epoch, UTC)
+            if self.zone is not None:
+                return moment.astimezone(self.zone).replace(tzinfo=None)
+            moment = moment.replace(tzinfo=None)
+            if self.utc_only:
+                return moment
+            offset = self._nearest(moment)
+            return None if offset is None else moment + timedelta(seconds=offset)
         except (OverflowError, ValueError, OSError):
             return None
 
@@ -151,16 +155,6 @@ class Clock:
             return None if moment + WEST <= stamp < moment + EAST else moment > stamp
         except (OverflowError, ValueError, OSError):
             return None
-
-    def _as_local(self, moment: datetime) -> datetime | None:
-        if self.zone is not None:
-            return moment.astimezone(self.zone).replace(tzinfo=None)
-        if self.utc_only:
-            return moment.replace(tzinfo=None)
-        if not self._seen:
-            return None
-        offset = self._nearest(moment.replace(tzinfo=None))
-        return moment.replace(tzinfo=None) + timedelta(seconds=offset or 0)
 
     def naive(self, stamp: datetime) -> datetime:
         """A timestamp without zone: converted to the zone that was set, else as logged."""
@@ -448,6 +442,3 @@ class UtcOffsets:
                 self.read_submission(event.time, submit_epoch(event.cluster))
             else:
                 self.read_end(event)
-
-
-# --- times that users give: ``--as-of``, ``--since``, ``--until`` ----------------------------

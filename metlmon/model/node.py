@@ -243,13 +243,15 @@ class NodeStateResolver:
         """The node's own state, regardless of other nodes; ``result``: that of its submissions."""
         report = self._newest_report(record)
         skip = self._last_skip(record, result)
-        if self._predates_run(result, report, skip):
-            is_done = record.node.name in self._done
-            if not is_done or skip is None:
-                return self._resolve_old(is_done, record, result, report)
+        is_done = record.node.name in self._done
+        if not is_done and self._predates_run(result, report, skip):
+            # Its jobs belong to an earlier run: DAGMan ignored them when it started again.
+            if result is not None and result.state in ACTIVE:
+                return NodeState(result.state, result.since, result.job, submitted=result.submitted)
+            return NodeState(State.WAITING, superseded=result is not None)
         if skip is not None:
             return NodeState(State.SKIPPED, skip.time)
-        if record.node.name in self._done:
+        if is_done:
             return self._resolve_done(record, result, report)
         return self._resolve_with_job(record, result, report)
 
@@ -267,20 +269,6 @@ class NodeStateResolver:
         )
         return newest is not None and newest < self._fresh_start
 
-    def _resolve_old(
-        self,
-        done: bool,
-        record: NodeRecord,
-        result: SubmissionResult | None,
-        report: NodeReport | None,
-    ) -> NodeState:
-        if done:
-            return self._resolve_done(record, result, report)
-        # Its jobs belong to an earlier run: DAGMan ignored them when it started again.
-        if result is not None and result.state in ACTIVE:
-            return NodeState(result.state, result.since, result.job, submitted=result.submitted)
-        return NodeState(State.WAITING, None, None, superseded=result is not None)
-
     def _resolve_done(
         self, record: NodeRecord, result: SubmissionResult | None, report: NodeReport | None
     ) -> NodeState:
@@ -295,7 +283,7 @@ class NodeStateResolver:
             result.state is not State.COMPLETED
             and report is not None
             and report.kind is NodeReportKind.DONE
-            and self._is_newer(report, since, result.state)
+            and _is_newer(report, since)
         ):
             since = report.time
         return NodeState(State.COMPLETED, since, result.job, submitted=result.submitted)
@@ -376,20 +364,24 @@ class NodeStateResolver:
         if result is None:
             return self._resolve_without_job(record, report)
         state, since, job = result.state, result.since, result.job
-        if report is not None and self._is_resubmitted(report, since, state):
+        if (
+            self._alive
+            and state not in ACTIVE
+            and since is not None
+            and report is not None
+            and report.kind is NodeReportKind.SUBMITTED
+            and _is_newer(report, since)
+        ):
+            # DAGMan has submitted the node again, before the job logs show it.
             return NodeState(State.IDLE, report.time, None, submitted=report.time)
         post = self._post_result(record, result)
         if post is None and (missed := self._missed_end(record, result, report)) is not None:
             return missed
         if post is not None:
             state, since = (State.COMPLETED if post.ok else State.FAILED), post.time
-            if (
-                report is not None
-                and report.kind in RETRY_REPORTS
-                and self._is_newer(report, since, state)
-            ):
+            if report is not None and report.kind in RETRY_REPORTS and _is_newer(report, since):
                 state, since = self._state_by_newer_report(report, state, since)
-        elif report is not None and self._is_newer(report, since, state):
+        elif report is not None and _is_newer(report, since):
             is_of_one_proc = report.kind in (NodeReportKind.JOB_DONE, NodeReportKind.JOB_FAILED)
             if len(result.procs) == 1 or not is_of_one_proc:
                 state, since = self._state_by_newer_report(report, state, since)
@@ -457,15 +449,6 @@ class NodeStateResolver:
             unless_exit=unless_exit,
         )
 
-    def _is_resubmitted(self, report: NodeReport, since: datetime | None, state: State) -> bool:
-        """Whether DAGMan has submitted the node again, before the job logs show it.
-
-        DAGMan reports the time of the submission, not of reading its event.
-        """
-        if report.kind is not NodeReportKind.SUBMITTED or not self._alive or state in ACTIVE:
-            return False
-        return since is not None and report.time is not None and report.time > since
-
     def _resolve_without_job(self, record: NodeRecord, report: NodeReport | None) -> NodeState:
         """The state of a node without a job in any log."""
         post = record.posts[-1] if record.posts else None
@@ -525,14 +508,6 @@ class NodeStateResolver:
             return False
         return report is not None and report.kind in REPORTS_BEFORE_JOB_END
 
-    def _is_newer(self, report: NodeReport, since: datetime | None, state: State) -> bool:
-        if report.time is None:
-            return False
-        if since is None:
-            return True
-        # A POST script starts in the same second in which its job ended.
-        return report.time >= since if report.kind is NodeReportKind.POST else report.time > since
-
     def _state_by_newer_report(
         self, report: NodeReport, state: State, since: datetime | None
     ) -> tuple[State, datetime | None]:
@@ -582,7 +557,9 @@ class NodeStateResolver:
         if older or (part in ("job", "post") and is_in_events):
             return None, None
         submit = last is not None and last.kind is NodeReportKind.SUBMIT_FAILED
-        error = _name_file(last.text, record.node) if last is not None and submit else None
+        error = (last.text or "").rstrip(" :") if last is not None and submit else None
+        if error and record.node.submit:
+            error = error.replace("of submit file", f"of {record.node.submit}")
         text = name_script(details or failure_text(part, value), part, record.node)
         if error:
             text = f"{text}: {error}"
@@ -629,14 +606,17 @@ class NodeStateResolver:
         return submitted is None or report.time is None or report.time >= submitted
 
 
-def _name_file(error: str | None, node: Node) -> str:
-    """What was wrong with a submission, with the file's name in HTCondor's "of submit file"."""
-    text = (error or "").rstrip(" :")
-    return text.replace("of submit file", f"of {node.submit}") if node.submit else text
-
-
 def _time_of(report: NodeReport) -> datetime:
     return report.time or datetime.min
+
+
+def _is_newer(report: NodeReport, since: datetime | None) -> bool:
+    if report.time is None:
+        return False
+    if since is None:
+        return True
+    # A POST script starts in the same second in which its job ended.
+    return report.time >= since if report.kind is NodeReportKind.POST else report.time > since
 
 
 def retries_left(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> int:
@@ -747,8 +727,11 @@ class DagStates:
         if table is None:
             table = self._tables[dag_key] = NodeStateTable(dag)
         table.live = live
+        run = dag.current_run()
+        # A DAGMan that is being removed removes its jobs first: they are not retried.
+        may_be_alive = ended is None and not (run is not None and run.removed)
         inputs = Inputs(
-            alive=self._is_alive(dag, ended is not None, live),
+            alive=may_be_alive and (dag.has_run() or live),
             done=dag.done_nodes(),
             fresh_start=dag.fresh_start(),
             last_fresh_start=dag.last_fresh_start(),
@@ -812,13 +795,6 @@ class DagStates:
         return NodeState(
             State.RUNNING if is_active else State.UNKNOWN, submitted, submitted=submitted
         )
-
-    def _is_alive(self, dag: Dag, ended: bool, live: bool) -> bool:
-        # A DAGMan that is being removed removes its jobs first: they are not retried.
-        run = dag.current_run()
-        if ended or (run is not None and run.removed):
-            return False
-        return dag.has_run() or live
 
     def submission_result(self, key: NodeKey) -> SubmissionResult | None:
         """The result of a node's submissions."""
@@ -1015,7 +991,8 @@ class NodeStateTable:
             if latest is None:
                 latest = submitted
             elif submitted is not None and submitted < latest:
-                states[name] = superseded_state(state, name in done)
+                if name not in done and state.state not in ACTIVE:
+                    states[name] = NodeState(State.WAITING, superseded=True)
             else:
                 latest = submitted or latest
             if latest is not None:
@@ -1054,11 +1031,6 @@ class NodeStateTable:
         if run_start is not None and state.since is not None and state.since < run_start:
             return False
         return has_failed(state, aborted and self._dag.facts.has_final) and not state.can_retry
-
-
-def superseded_state(state: NodeState, done: bool) -> NodeState:
-    """The state of a node that was submitted before an ancestor was submitted again."""
-    return state if done or state.state in ACTIVE else NodeState(State.WAITING, superseded=True)
 
 
 def infer_done(
@@ -1250,8 +1222,7 @@ class UnrecordedNodes:
         if name in self._names:
             counts.unrecorded += 1
         elif node.kind is not NodeKind.SERVICE:
-            was_done = state.state in DONE and not self._is_of_current_run(state)
-            counts.done_before_run += was_done
+            counts.done_before_run += self._was_done_before_run(state)
         return state
 
     def _resolve(self, node: Node, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
@@ -1277,7 +1248,7 @@ class UnrecordedNodes:
         )
         is_unrecorded = is_plain and is_unsubmitted and state.since is None
         if not is_unrecorded or not all(
-            self._may_predate_run(parent, states[parent]) for parent in parents
+            parent in self._names or self._was_done_before_run(states[parent]) for parent in parents
         ):
             return state
         self._names.add(node.name)
@@ -1297,14 +1268,11 @@ class UnrecordedNodes:
             return False
         return state.submitted is None or ended is None or state.submitted <= ended
 
-    def _may_predate_run(self, name: str, state: NodeState) -> bool:
-        """Whether the node may have been done when the newest DAGMan run started."""
-        return name in self._names or (state.state in DONE and not self._is_of_current_run(state))
-
-    def _is_of_current_run(self, state: NodeState) -> bool:
-        """Whether the node was submitted by the newest DAGMan run."""
-        started = self._evidence.started
-        return state.submitted is not None and (started is None or state.submitted >= started)
+    def _was_done_before_run(self, state: NodeState) -> bool:
+        """Whether the node is done, and the newest DAGMan run did not submit it."""
+        started, submitted = self._evidence.started, state.submitted
+        is_of_run = submitted is not None and (started is None or submitted >= started)
+        return state.state in DONE and not is_of_run
 
 
 # --- evidence in DAGMan's files -----------------------------------------------------------------
@@ -1439,13 +1407,10 @@ def _submitted_all_ready(dag: Dag, nodes_log: tuple[datetime, datetime]) -> bool
     nodes = dag.workflow.nodes.values()
     if dag.condor_sub is None or dag.condor_sub.configured:
         return False
-    jobs = 0
-    roots = 0
-    for node in nodes:
-        if node.category is not None or node.queue_count is None:
-            return False
-        jobs += node.queue_count
-        roots += not node.parents
+    if any(node.category is not None or node.queue_count is None for node in nodes):
+        return False
+    jobs = sum(node.queue_count or 0 for node in nodes)
+    roots = sum(not node.parents for node in nodes)
     words = [word.lower() for word in dag.condor_sub.words]
     for option, value in pairwise(words):
         if option in THROTTLES and (not value.isdecimal() or 0 < int(value) < jobs):

@@ -5,7 +5,9 @@ A process of its own queries it (:mod:`metlmon.pool.worker`); nothing here impor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import ClassVar, Final
 
 from msgspec import Struct
@@ -66,7 +68,7 @@ class QueueJob(Struct, frozen=True):
     request_disk: int | None = None
 
 
-class QueueSnapshot(Struct, frozen=True):
+class QueueSnapshot(Struct, frozen=True, dict=True):
     """The schedd's queue as of ``queried_at`` (seconds since the epoch).
 
     ``error``: why current data is missing (no HTCondor here, the schedd does not respond), else
@@ -97,16 +99,14 @@ class QueueSnapshot(Struct, frozen=True):
         """The time of ``queried_at`` in UTC."""
         return utc_time(self.queried_at)
 
-    def by_id(self) -> dict[tuple[int, int], QueueJob]:
+    @cached_property
+    def by_id(self) -> Mapping[tuple[int, int], QueueJob]:
         """The jobs by (cluster, proc)."""
         return {(job.cluster, job.proc): job for job in self.jobs}
 
     def job(self, cluster: int, proc: int) -> QueueJob | None:
         """The job with this id, or None if the queue does not have it."""
-        for job in self.jobs:
-            if (job.cluster, job.proc) == (cluster, proc):
-                return job
-        return None
+        return self.by_id.get((cluster, proc))
 
 
 def utc_time(seconds_since_1970: float | None) -> str | None:

@@ -184,7 +184,8 @@ def lost_holds(removals: Iterable[tuple[Event, datetime]]) -> Iterator[Event]:
     folding the job's other events shows.
     """
     for event, local_time in removals:
-        seconds = _held_for(event.detail.reason) if isinstance(event.detail, Aborted) else None
+        policy = find_policy(event.detail.reason) if isinstance(event.detail, Aborted) else None
+        seconds = held_limit(policy.expression) if policy is not None and policy.removes else None
         if seconds is None:
             continue
         reason = REASON.format(held=_length(seconds))
@@ -235,11 +236,6 @@ def find_policy(reason: str | None) -> RemovalPolicy | None:
     """The policy that a reason names; None if it names none."""
     match = _POLICY.search(reason[:MAX_REMOVAL_REASON]) if reason else None
     return None if match is None else RemovalPolicy(match[1], match[2])
-
-
-def _held_for(reason: str | None) -> int | None:
-    policy = find_policy(reason)
-    return held_limit(policy.expression) if policy is not None and policy.removes else None
 
 
 def held_limit(expression: str) -> int | None:

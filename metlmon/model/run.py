@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from sys import intern
@@ -177,7 +177,11 @@ class Runs:
             if dag.key != NO_DAG:
                 subdag_node = subdag_nodes.get((dag.workflow.path, dag.top))
                 self._add_dag(records[dag.key], settings, subdag_node)
-        self._drop_runs_without_epochs()
+        for key, run in list(self.by_key.items()):
+            if not run.epochs:
+                del self.by_key[key]
+                for node in run.side_nodes:
+                    del self.parts[node]
         for run in self.by_key.values():
             self._count_from_zero(run)
             for keys in run.epochs.values():
@@ -220,18 +224,16 @@ class Runs:
             if dag_key not in run.gated_dags[-1:] and gate_name(record.node) is not None:
                 run.gated_dags.append(dag_key)
 
-    def _drop_runs_without_epochs(self) -> None:
-        """Drop runs without training nodes, with their side nodes."""
-        for key, run in list(self.by_key.items()):
-            if not run.epochs:
-                del self.by_key[key]
-                for node in run.side_nodes:
-                    del self.parts[node]
-
     def _count_from_zero(self, run: RunNodes) -> None:
-        """Renumber the epochs of a run whose names count from 1, to count from 0 as METL does."""
+        """Renumber the epochs of a run whose names count from 1, to count from 0 as METL does.
+
+        METL has a VAR ``epoch`` from 1. Without the first epochs or that VAR, a run counts from 0.
+        """
         parts = {key: self.parts[key] for key in run.nodes()}
-        if is_named_from_one([part for part in parts.values() if part.training]):
+        of_epochs = [part for part in parts.values() if part.training]
+        least = min(part.number for part in of_epochs)
+        differences = {p.epoch_var - p.number for p in of_epochs if p.epoch_var is not None}
+        if least > 0 and (differences == {0} if differences else least == 1):
             run.named_from = 1
             run.epochs = {number - 1: keys for number, keys in run.epochs.items()}
             for key, part in parts.items():
@@ -249,17 +251,6 @@ class Runs:
             run.side_nodes.append(key)
         self.parts[key] = replace(part, group=run.key)
         return run
-
-
-def is_named_from_one(parts: Sequence[RunPart]) -> bool:
-    """Whether the names of the epochs with these parts count from 1.
-
-    METL's count from 0, with a VAR ``epoch`` from 1. Without the first epochs or that VAR, a run
-    counts from 0.
-    """
-    numbers = [part.number for part in parts]
-    differences = {part.epoch_var - part.number for part in parts if part.epoch_var is not None}
-    return min(numbers) > 0 and (differences == {0} if differences else min(numbers) == 1)
 
 
 class DagAbort(Struct, frozen=True):
@@ -348,8 +339,12 @@ def resolve_run(
 
     def effective_node(keys: tuple[NodeKey, ...]) -> NodeKey:
         newest = max(keys, key=lambda key: ranks[key[0]])
-        if len(keys) > 1 and _is_only_marked(states[newest]):
-            trained = [key for key in keys if _is_trained(states[key])]
+        state = states[newest]
+        is_completed = state.state is State.COMPLETED
+        if len(keys) > 1 and is_completed and state.submitted is None and state.since is None:
+            # It is only marked DONE.
+            trained = [key for key in keys if states[key].state is State.COMPLETED]
+            trained = [key for key in trained if states[key].submitted is not None]
             newest = max(trained, key=lambda key: ranks[key[0]], default=newest)
         if len(keys) == 1 or states[newest].state not in NOT_DONE:
             return newest
@@ -413,14 +408,6 @@ def resolve_run(
         if abort is not None
         else None,
     )
-
-
-def _is_only_marked(state: NodeState) -> bool:
-    return state.state is State.COMPLETED and state.submitted is None and state.since is None
-
-
-def _is_trained(state: NodeState) -> bool:
-    return state.state is State.COMPLETED and state.submitted is not None
 
 
 def _abort_of(
@@ -500,18 +487,10 @@ def gate_status(
     since = paused.time if paused is not None else None
     if not alive or (since is not None and cut is not None and since > cut):
         since = None
-    return GateStatus(
-        _earlier_request(moment(files.stop), stopped.time if stopped is not None else None),
-        moment(files.pause),
-        since,
-        files.target,
-        stopped,
-    )
-
-
-def _earlier_request(requested: datetime | None, executed: datetime | None) -> datetime | None:
-    """The time of a request, at most that of its execution."""
-    return min(requested, executed) if requested is not None and executed is not None else requested
+    requested = moment(files.stop)
+    if requested is not None and stopped is not None and stopped.time is not None:
+        requested = min(requested, stopped.time)
+    return GateStatus(requested, moment(files.pause), since, files.target, stopped)
 
 
 def _local(epoch: float | None, clock: Clock) -> datetime | None:

@@ -65,7 +65,8 @@ def site_of(
         return None
     if machine.site:
         return machine.site
-    hosts = [host.lower() for host in (_slot_host(machine), machine.alias) if host]
+    slot = machine.slot.rsplit("@", 1)[-1] if machine.slot else None
+    hosts = [host.lower() for host in (slot, machine.alias) if host]
     return _by_rules(tuple(hosts), rules)
 
 
@@ -89,10 +90,6 @@ def _by_rules(hosts: tuple[str, ...], rules: tuple[tuple[str, str], ...]) -> str
         if any(fnmatchcase(host, pattern.lower()) for host in hosts):
             return site
     return next((domain for domain in map(_domain, hosts) if domain), None)
-
-
-def _slot_host(machine: Execute) -> str | None:
-    return machine.slot.rsplit("@", 1)[-1] if machine.slot else None
 
 
 def _domain(host: str) -> str | None:
