@@ -36,20 +36,16 @@ def expected_loss(good: int, lost: int) -> float | None:
     return max(lost, 0.5) / (good + lost) if good else None
 
 
-def black_hole_probability(lost: int, loss_elsewhere: float, prior: float = SITE_PRIOR) -> float:
-    """The posterior probability that a place that lost ``lost`` executions in a row loses all."""
-    luck = exp(lost * log(loss_elsewhere))
-    return prior / (prior + (1 - prior) * luck)
-
-
 def is_black_hole(lost: int, loss_elsewhere: float | None, prior: float = SITE_PRIOR) -> bool:
     """Whether a place that lost its last ``lost`` executions is a black hole.
 
-    ``loss_elsewhere``: see :func:`expected_loss`; None if nothing can be compared.
+    ``loss_elsewhere``: see :func:`expected_loss`; None if nothing can be compared. ``prior``: the
+    probability that a place loses all, before these executions.
     """
     if loss_elsewhere is None or lost < MIN_LOSSES:
         return False
-    return black_hole_probability(lost, loss_elsewhere, prior) >= MIN_PROBABILITY
+    luck = exp(lost * log(loss_elsewhere))
+    return prior / (prior + (1 - prior) * luck) >= MIN_PROBABILITY
 
 
 @lru_cache(maxsize=4096)

@@ -255,7 +255,9 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
     lost = [curve for curve in known if curve.diverged]
     short = f"{count(len(lost), 'run')} diverged" if lost else ""
     run_texts = ", ".join(
-        f"{clip(curve.run, NAME_LIMIT)} {_since_text(curve)} epoch {epoch_text(curve.since_epoch)}"
+        f"{clip(curve.run, NAME_LIMIT)} "
+        f"{f'is {curve_symbol(curve).word} since' if curve.course is Course.NAN else 'diverged in'}"
+        f" epoch {epoch_text(curve.since_epoch)}"
         for curve in lost[:MAX_NAMED_RUNS]
     )
     flat = count_runs(Course.FLAT)
@@ -267,12 +269,6 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
         flat=f"{count(flat, 'run')} on a plateau" if flat else "",
         all_improve=0 < improving == len(known) - early,
     )
-
-
-def _since_text(curve: MetricCurve) -> str:
-    if curve.course is Course.NAN:
-        return f"is {curve_symbol(curve).word} since"
-    return "diverged in"
 
 
 def _best_text(metric_curves: Curves) -> str:

@@ -35,7 +35,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import chain, islice, pairwise
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 from operator import itemgetter
 from statistics import median
 from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
@@ -218,59 +218,45 @@ class DurationModel:
         self._cap = OUTLIER_FACTOR * _weighted_median(
             [(c.seconds, self._weights[id(c)]) for c in ended]
         )
+        self._cap = self._cap or inf
         ended_curve = KaplanMeier.fit(self._samples(ended))
         self.ended_curve = ended_curve
         self.ended_mean, self._ended_sigma = (
             (ended_curve.mean, ended_curve.sigma) if ended_curve is not None else (0.0, 0.0)
         )
         self.curve = KaplanMeier.fit(self._samples(self.cycles))
-        self._run_means: dict[str, float] = {}
-        self._target_factors: dict[str | None, float] = {}
-        self._by_run = group_by(self.cycles, lambda cycle: cycle.key)
-        self._by_target = group_by(self.cycles, lambda cycle: cycle.target)
+        self._mean = self.curve.mean if self.curve is not None else 0.0
+        self._run_means = {
+            run: self._shrunk_mean(own, self._mean)
+            for run, own in group_by(self.cycles, lambda cycle: cycle.key).items()
+        }
+        at_targets = group_by((c for c in self.cycles if c.ended), lambda cycle: cycle.target)
+        self._target_factors: dict[str | None, float] = {
+            target: self._shrunk_mean(own, self.ended_mean) / self.ended_mean
+            for target, own in at_targets.items()
+            if target is not None and self.ended_mean
+        }
 
     def _samples(self, cycles: Iterable[Cycle]) -> list[Lifetime]:
-        cap, weights = self._cap or float("inf"), self._weights
-        return [
-            Lifetime(c.seconds if c.seconds < cap else cap, c.ended, weights.get(id(c), 1.0))
-            for c in cycles
-        ]
+        weights = self._weights
+        return [Lifetime(self._capped(c), c.ended, weights.get(id(c), 1.0)) for c in cycles]
 
     def _capped(self, cycle: Cycle) -> float:
-        return min(cycle.seconds, self._cap) if self._cap else cycle.seconds
-
-    @property
-    def mean(self) -> float:
-        """The expected duration of a cycle in seconds."""
-        return self.curve.mean if self.curve is not None else 0.0
+        return min(cycle.seconds, self._cap)
 
     def expected_seconds(self, run: str, target: str | None) -> float:
-        """The expected duration of a cycle of this run at this target, in seconds."""
-        return self._run_mean(run) * self._target_factor(target)
+        """The expected duration of a cycle of this run at this target, in seconds.
 
-    def _run_mean(self, run: str) -> float:
-        if run not in self._run_means:
-            self._run_means[run] = self._shrunk_mean(self._by_run.get(run, ()), self.mean)
-        return self._run_means[run]
+        The mean of the run times that of the target relative to the overall mean.
+        """
+        return self._run_means.get(run, self._mean) * self._target_factors.get(target, 1.0)
 
-    def _target_factor(self, target: str | None) -> float:
-        """The target's mean relative to the overall mean, from ended cycles only."""
-        if target is None or not self.ended_mean:
-            return 1.0
-        if target not in self._target_factors:
-            at_target = [cycle for cycle in self._by_target.get(target, ()) if cycle.ended]
-            self._target_factors[target] = (
-                self._shrunk_mean(at_target, self.ended_mean) / self.ended_mean
-            )
-        return self._target_factors[target]
-
-    def _shrunk_mean(self, cycles: Iterable[Cycle], prior_mean: float) -> float:
+    def _shrunk_mean(self, cycles: Sequence[Cycle], prior_mean: float) -> float:
         """The mean of the cycles, shrunk towards a prior; the fewer cycles, the closer.
 
         A cycle in progress counts once it exceeds that mean.
         """
         total, weight = PRIOR_WEIGHT * prior_mean, PRIOR_WEIGHT
-        cycles = list(cycles)
         for cycle in cycles:
             if cycle.ended:
                 total += self._weights[id(cycle)] * self._capped(cycle)
@@ -280,23 +266,19 @@ class DurationModel:
                 total, weight = total + self._capped(cycle), weight + 1
         return total / weight
 
-    @cached_property
-    def rounds(self) -> int:
-        """The number of rounds so far."""
-        return -(-self.ended_count // self.round_size)
-
     def mean_log_sigma(self, epochs: int) -> float:
         """The log-scale standard deviation of the mean of the next ``epochs`` epochs.
 
         It combines the uncertainty of the past and of the future mean. Consecutive rounds are
         correlated.
         """
-        return self.round_log_sigma * sqrt(
-            CORRELATED_ROUNDS * (1 / max(1, self.rounds) + 1 / max(1, epochs))
+        rounds = -(-self.ended_count // self.round_size)
+        return self._round_log_sigma * sqrt(
+            CORRELATED_ROUNDS * (1 / max(1, rounds) + 1 / max(1, epochs))
         )
 
     @cached_property
-    def round_log_sigma(self) -> float:
+    def _round_log_sigma(self) -> float:
         """The log-scale standard deviation of the means of single rounds."""
         means = [
             sum(self._capped(cycle) for cycle in cycles) / len(cycles)
@@ -313,7 +295,7 @@ class DurationModel:
             ((PRIOR_ROUNDS * PRIOR_LOG_SIGMA**2 + squares) / (PRIOR_ROUNDS + len(means))) ** 0.5
         )
 
-    @cached_property
+    @property
     def relative_sigma(self) -> float:
         """The standard deviation of one cycle relative to the mean."""
         return min(3.0, self._ended_sigma / self.ended_mean) if self.ended_mean else 1.0
@@ -334,7 +316,6 @@ ITS_RUN: Final = "its run"
 ALL: Final = "all"
 
 GroupKey: TypeAlias = tuple[object, ...]
-_Groups: TypeAlias = dict[GroupKey, list[tuple[Execution, Lifetime]]]
 
 GROUPINGS: Final[Mapping[str, Callable[[Execution], GroupKey]]] = {
     "this site and GPU": lambda entry: (entry.site, entry.gpu, entry.gpus),
@@ -354,7 +335,7 @@ class ExecutionDurations:
         self.in_flight: dict[NodeKey | None, Execution] = {}
         """The newest one of each node."""
         self._samples: list[tuple[Execution, Lifetime]] = []
-        self._groups: dict[str, dict[tuple[object, ...], list[tuple[Execution, Lifetime]]]] = {}
+        self._groups: dict[str, dict[GroupKey, list[tuple[Execution, Lifetime]]]] = {}
         self._curves: dict[tuple[str, GroupKey], KaplanMeier | None] = {}
         self._good: list[float] = []
         self._lost: list[float] = []
@@ -388,7 +369,7 @@ class ExecutionDurations:
             else:
                 continue
             if label not in self._groups:
-                self._groups[label] = self._group_samples(group)
+                self._groups[label] = group_by(self._samples, lambda each: group(each[0]))  # noqa: B023
             if (label, key) not in self._curves:
                 samples = self._groups[label].get(key, ())
                 self._curves[label, key] = KaplanMeier.fit(lifetime for _, lifetime in samples)
@@ -396,9 +377,6 @@ class ExecutionDurations:
             if curve is not None and (curve.events >= MIN_ENDED or label == ALL):
                 return curve, label
         return None, ""
-
-    def _group_samples(self, key: Callable[[Execution], GroupKey]) -> _Groups:
-        return group_by(self._samples, lambda sample: key(sample[0]))
 
     def loss_probability(self, age: float) -> float:
         """The probability that an execution of this age is lost; 0.1 without samples."""
@@ -410,11 +388,11 @@ class ExecutionDurations:
 def _recency_weights(ledger: Ledger, entries: Sequence[Execution]) -> list[float]:
     """The weight of each execution, decreasing with age."""
     now = ledger.as_of
+    weights = [1.0] * len(entries)
     if now is None:
-        return [1.0] * len(entries)
+        return weights
     runs = max(1, len({entry.key for entry in entries if entry.final}))
     ends = [entry.end or now for entry in entries]
-    weights = [1.0] * len(entries)
     newest_first = sorted(range(len(entries)), key=lambda i: ends[i], reverse=True)
     for rank, i in enumerate(newest_first):
         weights[i] = float(0.5 ** (rank / runs / EXECUTION_HALF_LIFE))
@@ -780,8 +758,13 @@ class _Estimator:
         self.dags = {dag.file: dag.state for dag in stats_input.status.dags}
         self.epochs = counted_epochs(self.ledger)
         for run in self.ledger.runs:
-            if run.ends_before is not None:
-                self.epochs[run.key] = list(_before_gate_end(self.epochs[run.key], run.ends_before))
+            if (end := run.ends_before) is not None:
+                # The gate ends the run there.
+                self.epochs[run.key] = [
+                    epoch
+                    for epoch in self.epochs[run.key]
+                    if epoch.state in DONE or epoch.epoch is None or epoch.epoch < end
+                ]
         self.queued_runs = {
             job.key
             for job in self.ledger.jobs
@@ -846,7 +829,16 @@ class _Estimator:
         self._add_waits_for_slots(simulated)
         runs = tuple(self._run(run, simulated[run.key]) for run in ledger.runs)
         trials = {key: each.trials for key, each in simulated.items() if each.trials}
-        excluded = tuple(LeftOut(r.run, _exclusion_text(r)) for r in runs if r.missing_reason)
+        excluded = tuple(
+            LeftOut(
+                run.run,
+                "is paused"
+                if run.missing_reason == _PAUSED_REASON
+                else _EXCLUSION_TEXTS.get(run.state, "has no job queued"),
+            )
+            for run in runs
+            if run.missing_reason
+        )
         span, slowest = None, None
         if trials:
             latest = [max(column) for column in zip(*trials.values(), strict=True)]
@@ -968,7 +960,7 @@ class _Estimator:
         span = None
         if trials:
             others = self.model.ended_count - len(own_seconds)
-            source = f"{_epochs(len(own_seconds))} of its own"
+            source = f"{len(own_seconds)} epoch{'s' * (len(own_seconds) != 1)} of its own"
             source += f", {others} of other runs" if others else ""
             span = Interval.from_trials(trials, self.model.ended_count, source)
         reason = self.stop_reasons[run.key] or (
@@ -1126,13 +1118,6 @@ class _Estimator:
         )
 
 
-def _before_gate_end(epochs: Iterable[Epoch], ends_before: int) -> Iterator[Epoch]:
-    """The epochs that are done or before ``ends_before``, where the gate ends the run."""
-    for epoch in epochs:
-        if epoch.state in DONE or epoch.epoch is None or epoch.epoch < ends_before:
-            yield epoch
-
-
 class _SimulatedRun(Struct):
     """The remaining seconds of a run in each trial, and its epochs.
 
@@ -1200,12 +1185,6 @@ DAG_STOP_REASONS: Final = {
 """Why a DAG does not continue, by its state."""
 
 
-def _exclusion_text(run: RunForecast) -> str:
-    if run.missing_reason == _PAUSED_REASON:
-        return "is paused"
-    return _EXCLUSION_TEXTS.get(run.state, "has no job queued")
-
-
 def _streamed_seconds(streamed: Streamed | None, entry: Execution) -> float | None:
     """The remaining seconds according to the epoch's own progress line."""
     if streamed is None:
@@ -1225,7 +1204,3 @@ def _summary(seconds: Sequence[float]) -> EpochDurations | None:
         return EpochDurations(median(seconds), None, None, len(seconds))
     lower, middle, upper = quartiles(seconds)
     return EpochDurations(middle, lower, upper, len(seconds))
-
-
-def _epochs(n: int) -> str:
-    return "1 epoch" if n == 1 else f"{n} epochs"

@@ -489,7 +489,6 @@ class _Losses(Struct):
     """Consecutive losses, as events that one place may have caused."""
 
     events: int = 0
-    since: datetime | None = None
     until: datetime | None = None
 
 
@@ -510,7 +509,6 @@ def _losses_in_row(observations: Iterable[Observation]) -> _Losses:
                 and each.seen - row.until < min(TOGETHER, timedelta(hours=each.hours))
             )
             row.events += not with_last
-            row.since = row.since or each.seen
             row.until, is_eviction = each.seen, each.evicted
     return row
 
@@ -623,39 +621,36 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
         if entry.target:
             targets[entry.target][pool] += 1
         is_lost = is_of_place(entry) and (entry.job, entry.start) not in of_runs
-        observation = _observation(entry, pool, ledger.as_of, is_lost, entry.node_key in hidden)
+        wait = slot_hours = None
         # Waits of runs for each other show in the slots of the pool.
         if entry.wait is not None:
             began = entry.start - timedelta(seconds=entry.wait + (entry.transfer or 0.0))
             wait = entry.wait - slot_use.seconds_waited(entry.key or "", began, entry.start)
-            observation = replace(observation, wait=max(0.0, wait) / HOUR)
+            wait = max(0.0, wait) / HOUR
         left = slot_end(entry, jobs.get(job_key(entry)))
         if left is not None and left != entry.end:
-            hours = ledger.seconds_between(entry.start, left) / HOUR
-            observation = replace(observation, slot_hours=hours)
-        observations.append(observation)
+            slot_hours = ledger.seconds_between(entry.start, left) / HOUR
+        observations.append(
+            Observation(
+                pool=pool,
+                key=entry.key or "",
+                seen=entry.end or ledger.as_of,
+                hours=entry.seconds / HOUR,
+                wait=wait,
+                transfer=None if entry.transfer is None else entry.transfer / HOUR,
+                finished=True if entry.final else False if is_lost else None,
+                gpus=entry.gpus or 0,
+                stopped=entry.outcome is not Outcome.IN_FLIGHT,
+                hidden=entry.node_key in hidden,
+                evicted=entry.outcome in EVICTIONS,
+                stored=entry.checkpoint is not None and not entry.final,
+                carried=entry.carried / HOUR,
+                slot_hours=slot_hours,
+            )
+        )
     ran_at = {**sites, **targets}.items()
     pools = {name: found.most_common(1)[0][0] for name, found in ran_at}
     return (*observations, *_waits(ledger, pools, slot_use))
-
-
-def _observation(
-    entry: Execution, pool: ResourcePool, as_of: datetime, is_lost: bool, is_hidden: bool
-) -> Observation:
-    return Observation(
-        pool=pool,
-        key=entry.key or "",
-        seen=entry.end or as_of,
-        hours=entry.seconds / HOUR,
-        transfer=None if entry.transfer is None else entry.transfer / HOUR,
-        finished=True if entry.final else False if is_lost else None,
-        gpus=entry.gpus or 0,
-        stopped=entry.outcome is not Outcome.IN_FLIGHT,
-        hidden=is_hidden,
-        evicted=entry.outcome in EVICTIONS,
-        stored=entry.checkpoint is not None and not entry.final,
-        carried=entry.carried / HOUR,
-    )
 
 
 def _waits(

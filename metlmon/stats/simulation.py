@@ -128,13 +128,15 @@ class KaplanMeier(Struct, frozen=True):
                 survivals.append(survival)
             at_risk -= weight
         longest = ordered[-1].seconds
-        sigma = _sigma(ended)
-        mean = observed_mean + survival * (longest + sigma)
+        weight = sum([sample.weight for sample in ended])
+        mean = sum([sample.weight * sample.seconds for sample in ended]) / weight
+        variance = sum([sample.weight * (sample.seconds - mean) ** 2 for sample in ended]) / weight
+        sigma = max(sqrt(variance), MIN_RELATIVE_SIGMA * mean)
         return KaplanMeier(
             times=tuple(times),
             survivals=tuple(survivals),
             longest=longest,
-            mean=mean,
+            mean=observed_mean + survival * (longest + sigma),
             sigma=sigma,
             events=len(ended),
         )
@@ -161,14 +163,6 @@ class KaplanMeier(Struct, frozen=True):
             else -log(1 - share)
         )
         return tail_start - age + time_constant * max(0.0, multiples)
-
-
-def _sigma(ended: Sequence[Lifetime]) -> float:
-    """The standard deviation of the ended durations, with a lower limit."""
-    weight = sum([sample.weight for sample in ended])
-    mean = sum([sample.weight * sample.seconds for sample in ended]) / weight
-    variance = sum([sample.weight * (sample.seconds - mean) ** 2 for sample in ended]) / weight
-    return max(sqrt(variance), MIN_RELATIVE_SIGMA * mean)
 
 
 class RemainingShards(Struct, frozen=True):

@@ -368,8 +368,11 @@ def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
     sweep = find_sweep(stats_input.load_description().nodes)
     metric_curves = curves_in(stats_input, choice.metric)
     rows, columns = _chosen_axes(sweep, choice)
+    values = {variable.name: variable.values for variable in sweep.variables}
     fixed = tuple(
-        FixedValue(*pair) for pair in choice.fixed if _can_be_fixed(sweep, rows, columns, *pair)
+        FixedValue(name, value)
+        for name, value in choice.fixed
+        if name not in _names(rows, columns) and value in values.get(name, ())
     )
     runs = {
         entry.key: _run(entry, curve)
@@ -411,13 +414,6 @@ def without_fixed_axes(sweep: SweepVariables, names: Iterable[str]) -> SweepVari
     """The sweep without the axes of the fixed variables."""
     fixed = set(names)
     return replace(sweep, axes=tuple(a for a in sweep.axes if not fixed.intersection(a.names)))
-
-
-def _can_be_fixed(
-    sweep: SweepVariables, rows: Axis | None, columns: Axis | None, name: str, value: Value
-) -> bool:
-    values = next((each.values for each in sweep.variables if each.name == name), ())
-    return name not in _names(rows, columns) and value in values
 
 
 def _run(entry: Run, curve: MetricCurve) -> CellRun:

@@ -262,16 +262,18 @@ def build_timeline(ledger: Ledger, window: TimeWindow = ALL) -> Timeline:
     if first >= last and not window.unbounded:
         return Timeline(live=False)
     ledger = clip_ledger(ledger, window)
-    jobs = [_states_until(job, window) for job in ledger.jobs if not job.dagman]
+    jobs = [job for job in ledger.jobs if not job.dagman]
     executions = [entry for entry in ledger.executions if not entry.at_access_point]
     # Times before the first one are at 0.
-    position: Position = TimeAxis(ledger, [first]).position
+    axis = TimeAxis(ledger, [first])
+    position: Position = axis.position
     length = position(last)
-    if window.until is not None:
-        position = _limited(position, length)
+    if (until := window.until) is not None:
+        jobs = [job.with_states([each for each in job.states if each[0] < until]) for job in jobs]
+        position = lambda when: min(axis.position(when), length)  # noqa: E731
     lanes = _lanes(ledger, jobs, executions, last, position)
     steps = list(concurrency(executions, position))
-    if window.until is not None:
+    if until is not None:
         steps = [step for step in steps if step.position < length]
     if window.since is not None:
         steps = [replace(step, time=max(step.time, first)) for step in steps]
@@ -298,18 +300,6 @@ def build_timeline(ledger: Ledger, window: TimeWindow = ALL) -> Timeline:
         gpu_seconds=sum(entry.gpu_seconds or 0.0 for entry in executions),
         between=ledger.seconds_between,
     )
-
-
-def _states_until(job: Job, window: TimeWindow) -> Job:
-    """A job with the states that it entered before the end of the window."""
-    until = window.until
-    if until is None:
-        return job
-    return job.with_states([change for change in job.states if change[0] < until])
-
-
-def _limited(position: Position, length: float) -> Position:
-    return lambda when: min(position(when), length)
 
 
 def _end_time(ledger: Ledger, jobs: Iterable[Job]) -> datetime:

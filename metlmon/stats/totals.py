@@ -210,13 +210,11 @@ def _causes(ledger: Ledger) -> list[CauseRow]:
         cause = (entry.cause or "").removesuffix(REQUEUED)
         return cause, entry.code, entry.subcode, entry.uncertain
 
-    def micros(entry: Execution) -> int:
-        return round(entry.lost * SECOND) * (ledger.measure.weight(entry.gpus, entry.cpus) or 0)
-
     def order(row: CauseRow) -> tuple[object, ...]:
         codes = (-1 if number is None else number for number in (row.code, row.subcode))
         return -row.badput, -row.executions, row.cause, *codes, row.end_unknown
 
+    weight = ledger.measure.weight
     bad = (
         each for each in ledger.executions if each.cause is not None and not each.at_access_point
     )
@@ -226,7 +224,8 @@ def _causes(ledger: Ledger) -> list[CauseRow]:
             code=code,
             subcode=subcode,
             executions=len(entries),
-            badput=sum(map(micros, entries)) / AN_HOUR,
+            badput=sum(round(e.lost * SECOND) * (weight(e.gpus, e.cpus) or 0) for e in entries)
+            / AN_HOUR,
             example=entries[-1].reason,
             end_unknown=unknown,
         )

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from metlmon.errors import InputError
 from metlmon.model.states import State
 from metlmon.snapshot.records import (
-    Epoch,
     Execution,
     Job,
     Ledger,
@@ -215,7 +214,13 @@ def clip_ledger(ledger: Ledger, window: TimeWindow) -> Ledger:
     return replace(
         ledger,
         runs=tuple(_runs(ledger.runs, executions)),
-        epochs=tuple(epoch for epoch in ledger.epochs if clipper.contains_epoch(epoch)),
+        epochs=tuple(
+            epoch
+            for epoch in ledger.epochs
+            if epoch.state is State.COMPLETED
+            and epoch.completed is not None
+            and clipper.contains(epoch.completed)
+        ),
         jobs=tuple(_not_none(map(clipper.job, ledger.jobs))),
         executions=executions,
         transfers=tuple(_not_none(map(clipper.transfer, ledger.transfers))),
@@ -322,10 +327,6 @@ class WindowClipper:
             bytes_sent=entry.bytes_sent if has_bytes else None,
             bytes_received=entry.bytes_received if has_bytes else None,
         )
-
-    def contains_epoch(self, epoch: Epoch) -> bool:
-        known = epoch.completed is not None
-        return known and epoch.state is State.COMPLETED and self.contains(epoch.completed)
 
 
 def _shifted(moment: datetime, delta: timedelta) -> datetime:
