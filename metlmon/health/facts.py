@@ -55,7 +55,7 @@ class HealthFacts:
         self.dags = {dag.file: dag for dag in self.status.dags}
         self.runs: dict[str, Run] = {run.key: run for run in ledger.runs}
         self.faults: dict[NodeKey, NodeFault] = {f.node_key: f for f in ledger.faults if f.counts}
-        self.queue = self.stats_input.queue.by_id()
+        self.queue = self.stats_input.queue.by_id
         self.held: list[Job] = []
         self.held_before: list[Job] = []
         self.removed: list[Job] = []

@@ -25,13 +25,13 @@ OUTPUT_BYTES: Final = 1 << 20
 
 def analyze_command(job: tuple[int, int]) -> list[str]:
     """The command that says why a job is idle."""
-    return ["condor_q", "-better-analyze", _job_id(job)]
+    return ["condor_q", "-better-analyze", f"{job[0]}.{job[1]}"]
 
 
 def tail_command(job: tuple[int, int], errors: bool = False) -> list[str]:
     """The command that fetches the end of a running job's output from its machine."""
     stream = ["-no-stdout", "-stderr"] if errors else []
-    return ["condor_tail", "-maxbytes", str(TAIL_BYTES), *stream, _job_id(job)]
+    return ["condor_tail", "-maxbytes", str(TAIL_BYTES), *stream, f"{job[0]}.{job[1]}"]
 
 
 def analyze(job: tuple[int, int]) -> list[str]:
@@ -42,10 +42,6 @@ def analyze(job: tuple[int, int]) -> list[str]:
 def tail(job: tuple[int, int], errors: bool = False) -> list[str]:
     """The end of a running job's output or error file as lines. Blocks; raises PoolError."""
     return _run(tail_command(job, errors), TAIL_SECONDS)
-
-
-def _job_id(job: tuple[int, int]) -> str:
-    return f"{job[0]}.{job[1]}"
 
 
 def _run(command: Sequence[str], seconds: float) -> list[str]:

@@ -69,7 +69,7 @@ class QueuePoller:
         self._next_query = self._last_query = 0.0
         self._has_live_jobs = False
         self._checked_snapshot: Snapshot | None = None
-        self._wanted: frozenset[JobId] = frozenset()
+        self._is_wanted = False
         self._event_count = 0
         self._query_lock = threading.Lock()
         self._wake = threading.Event()
@@ -159,14 +159,10 @@ class QueuePoller:
             return False
         if latest is not self._checked_snapshot:
             # Scanning all jobs is expensive: once per snapshot.
-            self._checked_snapshot, self._wanted = latest, self._wanted_ids(latest)
-        return bool(self._wanted)
-
-    def _wanted_ids(self, latest: Snapshot) -> frozenset[JobId]:
-        """Ids of the jobs queued according to the logs, and of the running DAGMans."""
-        ids = {(row.cluster, row.proc) for row in self._feed.queued_jobs()}
-        ids |= {(dag.cluster or 0, 0) for dag in latest.status.dags if dag.state in ALIVE}
-        return frozenset(ids)
+            self._checked_snapshot = latest
+            is_any_alive = any(dag.state in ALIVE for dag in latest.status.dags)
+            self._is_wanted = is_any_alive or bool(self._feed.queued_jobs())
+        return self._is_wanted
 
     # --- queries ------------------------------------------------------------------------
 

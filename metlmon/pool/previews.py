@@ -111,14 +111,13 @@ def action_previews(
     status: Status | None = None,
 ) -> tuple[ActionPreview, ...]:
     """Previews of all actions except PLACE_ACTS; those on DAGs once per DAG."""
-    queue = snapshot.by_id()
     all_dags = {dag.file: dag for dag in (status.dags if status is not None else dags)}
     previews: list[ActionPreview] = []
     for act, row in ACTS.items():
         if row.on == "jobs":
-            preview = _job_preview(act, snapshot, queue, jobs)
+            preview = _job_preview(act, snapshot, jobs)
             if act is PoolAction.RETARGET:
-                preview = _with_placement_files(preview, jobs, queue, status)
+                preview = _with_placement_files(preview, jobs, snapshot, status)
             previews.append(preview)
         elif row.on == "dag":
             of_none = ActionPreview(
@@ -126,7 +125,7 @@ def action_previews(
             )
             previews += [_dag_preview(act, snapshot, dag) for dag in dags] or [of_none]
         elif row.on == "runs":
-            previews.append(run_preview(act, snapshot, queue, runs, all_dags))
+            previews.append(run_preview(act, snapshot, runs, all_dags))
     return tuple(previews)
 
 
@@ -140,16 +139,11 @@ def is_already_done(preview: ActionPreview) -> bool:
     return all(each.reason in ALREADY for each in preview.left_out)
 
 
-def _job_preview(
-    act: PoolAction,
-    snapshot: QueueSnapshot,
-    queue: Mapping[tuple[int, int], QueueJob],
-    jobs: Sequence[Job],
-) -> ActionPreview:
+def _job_preview(act: PoolAction, snapshot: QueueSnapshot, jobs: Sequence[Job]) -> ActionPreview:
     targets: list[Target] = []
     left_out: list[LeftOut] = []
     for row in jobs:
-        reason = _exclusion_reason(act, row, queue.get((row.cluster, row.proc)), snapshot)
+        reason = _exclusion_reason(act, row, snapshot)
         if reason is None:
             targets.append(target(row))
         else:
@@ -168,15 +162,14 @@ def _job_preview(
     )
 
 
-def _exclusion_reason(
-    act: PoolAction, row: Job, queued: QueueJob | None, snapshot: QueueSnapshot
-) -> str | None:
+def _exclusion_reason(act: PoolAction, row: Job, snapshot: QueueSnapshot) -> str | None:
     """Why the action skips a job, or None if it does not.
 
     A job that was held at the moment when it ended has ended for its log and for DAGMan, but stays
     held in the queue until it is released (it then ends again without running) or removed, at the
     latest with its DAGMan.
     """
+    queued = snapshot.job(row.cluster, row.proc)
     held = queued is not None and queued.status == HELD
     state = State.HELD if held and row.state in TERMINAL else row.state
     name = str(state).replace("_", " ")
@@ -208,10 +201,7 @@ def _exclusion_reason(
 
 
 def _with_placement_files(
-    preview: ActionPreview,
-    jobs: Sequence[Job],
-    queue: Mapping[tuple[int, int], QueueJob],
-    status: Status | None,
+    preview: ActionPreview, jobs: Sequence[Job], snapshot: QueueSnapshot, status: Status | None
 ) -> ActionPreview:
     """The RETARGET preview, including the placement files that it writes.
 
@@ -242,7 +232,7 @@ def _with_placement_files(
         effect += "; a retry goes where its run is sent, " + plain(", ".join(sorted(run_sites)), 60)
     else:
         effect += f"; a retry goes {'there, too' if files else 'where the DAG file says'}"
-    queued = queue.get((targets[0].cluster, targets[0].proc))
+    queued = snapshot.job(targets[0].cluster, targets[0].proc)
     if len(targets) == 1 and queued is not None and queued.site is not None:
         undo = f"retarget to {plain(queued.site, 60)}"
     return replace(
@@ -347,7 +337,6 @@ def _dagman_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
 def run_preview(
     act: PoolAction,
     snapshot: QueueSnapshot,
-    queue: Mapping[tuple[int, int], QueueJob],
     runs: Sequence[SelectedRun],
     dags: Mapping[str, DagRow],
 ) -> ActionPreview:
@@ -368,9 +357,9 @@ def run_preview(
         # Actions refused by the files alone need no schedd.
         needs_schedd |= reason is None and act is PoolAction.STOP_NOW
         if reason is None and act is PoolAction.STOP_NOW:
-            reason = _removal_refusal(run.row, jobs, queue, snapshot)
+            reason = _removal_refusal(run.row, jobs, snapshot)
         if reason is None and act is PoolAction.SEND:
-            reason = _fixed_site_reason(jobs, queue)
+            reason = _fixed_site_reason(jobs, snapshot)
         if reason is None:
             targets.append(run_target)
         else:
@@ -456,6 +445,8 @@ def refusal_reason(act: PoolAction, row: Run, dag: DagRow | None) -> str | None:
 
 def _request_conflict(act: PoolAction, row: Run, gate: GateStatus) -> str | None:
     """Why an earlier request, or the lack of a next epoch, rules out the action."""
+    epochs_left = row.epochs_total - row.epochs_done - row.epochs_skipped
+    is_last = epochs_left == 1 and row.latest is not None and row.latest.state in ACTIVE
     match act:
         case PoolAction.RESUME_RUN:
             requested = gate.pause_requested or gate.paused or gate.stop_requested
@@ -466,36 +457,24 @@ def _request_conflict(act: PoolAction, row: Run, gate: GateStatus) -> str | None
             return PAUSED if gate.paused is not None else PAUSE_REQUESTED
         case PoolAction.PAUSE | PoolAction.SEND if gate.stop_requested is not None:
             return "its stop is asked for: resume-run takes that back"
-        case PoolAction.STOP | PoolAction.PAUSE | PoolAction.SEND if _is_last_epoch(row):
+        case PoolAction.STOP | PoolAction.PAUSE | PoolAction.SEND if is_last:
             return LAST + (", and stop-now ends it" if act is PoolAction.STOP else "")
     return None
 
 
-def _is_last_epoch(row: Run) -> bool:
-    epochs_left = row.epochs_total - row.epochs_done - row.epochs_skipped
-    return epochs_left == 1 and row.latest is not None and row.latest.state in ACTIVE
-
-
-def _removal_refusal(
-    row: Run,
-    jobs: Sequence[Target],
-    queue: Mapping[tuple[int, int], QueueJob],
-    snapshot: QueueSnapshot,
-) -> str | None:
+def _removal_refusal(row: Run, jobs: Sequence[Target], snapshot: QueueSnapshot) -> str | None:
     """Why the run's jobs must not, or cannot, be removed."""
     for job in jobs:
-        reason = owner_mismatch(queue.get((job.cluster, job.proc)), snapshot)
+        reason = owner_mismatch(snapshot.job(job.cluster, job.proc), snapshot)
         if reason is not None:
             return f"its job {reason}"
     return NO_RETRY if jobs and row.retries_left == 0 else None
 
 
-def _fixed_site_reason(
-    jobs: Sequence[Target], queue: Mapping[tuple[int, int], QueueJob]
-) -> str | None:
+def _fixed_site_reason(jobs: Sequence[Target], snapshot: QueueSnapshot) -> str | None:
     """Why a SEND would have no effect, according to the jobs in the queue."""
-    queued = [queue[job.cluster, job.proc] for job in jobs if (job.cluster, job.proc) in queue]
-    if all(job.by_site for job in queued):
+    queued = (snapshot.job(job.cluster, job.proc) for job in jobs)
+    if all(job.by_site for job in queued if job is not None):
         return None
     return "the requirements of its jobs do not look at MetlSite: they would go where they go now"
 
@@ -560,13 +539,12 @@ def exclusion_preview(
     ``placement`` of each DAG excludes, by DAG file.
     """
     exclude, on = act in EXCLUDE_ACTS, ACTS[act].on
-    queue = snapshot.by_id()
     waiting = [row for row in jobs if row.state in WAITING]
     targets: list[Target] = []
     left_out: list[LeftOut] = []
     bound = 0
     for row in waiting if exclude else jobs:
-        job = queue.get((row.cluster, row.proc))
+        job = snapshot.job(row.cluster, row.proc)
         is_excluded = job is not None and names(job.excluded, name)
         if is_excluded is exclude:
             left_out += [LeftOut(target(row), EXCLUDED)] * exclude
@@ -578,7 +556,7 @@ def exclusion_preview(
     listing = {
         row.dag
         for row in jobs
-        if (job := queue.get((row.cluster, row.proc))) is not None
+        if (job := snapshot.job(row.cluster, row.proc)) is not None
         and (job.by_list if on == "site" else job.hosts_by_list)
     }
     # Older submit files take a list of sites, but not of hosts.

@@ -74,12 +74,12 @@ class Ownership:
         if self._dagdir is None:
             return False
         if job.nodes_log:
-            nodes_log = self._entry_of(job, job.nodes_log)
+            nodes_log = _job_entry(job, job.nodes_log)
             if nodes_log in self._nodes_logs:
                 return True
             read = self._real_path(nodes_log or "") in self._logs
             return read and os.path.dirname(nodes_log or "") == self._dagdir
-        log = self._entry_of(job, job.log or "")
+        log = _job_entry(job, job.log or "")
         if not job.log or log is None or self._real_path(log) not in self._logs:
             return False
         places = [self._real_path(job.directory or "/"), os.path.dirname(log)]
@@ -112,10 +112,6 @@ class Ownership:
             )
         return self._dagmans[cluster]
 
-    def _entry_of(self, job: QueueJob, path: str) -> str | None:
-        """The path, resolved against the job's directory; a link at its end is not followed."""
-        return _entry(os.path.join(job.directory or "/", path))
-
     def _real_path(self, path: str) -> str | None:
         if path not in self._real_paths:
             self._real_paths[path] = _real_path(path)
@@ -128,33 +124,32 @@ def is_dagman_of(job: QueueJob, dag_file: Path) -> bool:
     Name and directory must match, since the primary DAG file names the log and the halt file. If
     ``dag_file`` is a symbolic link, a DAGMan of the link's target does not match.
     """
-    if job.universe != SCHEDULER_UNIVERSE or not job.arguments or not job.directory or not job.log:
+    files = _dag_files(job)
+    if not files or not job.log:
         return False
-    files = read_dagman_arguments(job.arguments).dag_files
-    return (
-        bool(files)
-        and _job_entry(job, files[0]) == _entry(str(dag_file))
-        and _job_entry(job, job.log) == _entry(f"{dag_file}.dagman.log")
-    )
+    return _job_entry(job, files[0]) == _entry(str(dag_file)) and _job_entry(
+        job, job.log
+    ) == _entry(f"{dag_file}.dagman.log")
 
 
 def runs_file(job: QueueJob, dag_file: Path) -> bool:
     """Whether the job runs the DAG file, under any name, as any of its DAG files."""
-    if job.universe != SCHEDULER_UNIVERSE or not job.arguments or not job.directory:
-        return False
-    real_dag_file = _real_path(str(dag_file))
-    files = read_dagman_arguments(job.arguments).dag_files
-    return any(real_dag_file == _real_path(os.path.join(job.directory, file)) for file in files)
+    directory, real_dag_file = job.directory or "", _real_path(str(dag_file))
+    paths = [os.path.join(directory, file) for file in _dag_files(job)]
+    return any(real_dag_file == _real_path(path) for path in paths)
 
 
 def dagman_directory(job: QueueJob) -> str | None:
     """The absolute directory of the primary DAG file of a DAGMan job; None without one."""
+    paths = [os.path.join(job.directory or "", file) for file in _dag_files(job)]
+    return os.path.dirname(os.path.normpath(paths[0])) if paths else None
+
+
+def _dag_files(job: QueueJob) -> tuple[str, ...]:
+    """The DAG files in the arguments of a DAGMan job; empty for other jobs."""
     if job.universe != SCHEDULER_UNIVERSE or not job.arguments or not job.directory:
-        return None
-    files = read_dagman_arguments(job.arguments).dag_files
-    return (
-        os.path.dirname(os.path.normpath(os.path.join(job.directory, files[0]))) if files else None
-    )
+        return ()
+    return read_dagman_arguments(job.arguments).dag_files
 
 
 def belongs_elsewhere(job: QueueJob) -> str:
@@ -163,6 +158,7 @@ def belongs_elsewhere(job: QueueJob) -> str:
 
 
 def _job_entry(job: QueueJob, path: str) -> str | None:
+    """The path, resolved against the job's directory; a link at its end is not followed."""
     return _entry(os.path.join(job.directory or "/", path))
 
 
@@ -280,9 +276,8 @@ def differences(
     if snapshot.queried_at is None or snapshot.error is not None:
         return {}
     discrepancies = {}
-    queue = snapshot.by_id()
-    for key in sorted({*queue, *rows} - set(snapshot.foreign_jobs)):
-        job, row = queue.get(key), rows.get(key)
+    for key in sorted({*snapshot.by_id, *rows} - set(snapshot.foreign_jobs)):
+        job, row = snapshot.by_id.get(key), rows.get(key)
         status = job.status if job is not None else GONE
         state = row.state if row is not None else None
         if state is not None and agree(state, status):

@@ -150,12 +150,16 @@ def queue_job(ad: Any) -> QueueJob | None:
         values["transferring"] = "queued"
     requirements = str(ad.get(REQUIREMENTS))
     by_site = "site" in values and BY_SITE.search(requirements) is not None
+    by_list = exclusion.refers_to_list(requirements)
+    excluded = [*(_listed(ad) if by_list else ())]
+    for names in exclusion.names_in_clauses(requirements).values():
+        excluded += names
     return QueueJob(
         **values,
         by_site=by_site,
         by_site_list=by_site and exclusion.matches_site_list(requirements),
-        excluded=tuple(encodable(name) for name in _excluded(ad)),
-        by_list=exclusion.refers_to_list(requirements),
+        excluded=tuple(map(encodable, excluded)),
+        by_list=by_list,
         hosts_by_list=exclusion.refers_to_list(requirements, "host"),
         removal_policy=_policy(ad.get(PERIODIC_REMOVE)),
     )
@@ -167,13 +171,6 @@ def _policy(expression: object) -> str | None:
         return None
     text = str(expression)[:LONGEST_TEXT]
     return None if text.lower() in ("true", "false", "undefined") else encodable(text)
-
-
-def _excluded(ad: Any) -> list[str]:
-    """The sites and hosts that metlmon excluded."""
-    requirements = str(ad.get(REQUIREMENTS))
-    names = [name for each in exclusion.names_in_clauses(requirements).values() for name in each]
-    return [*_listed(ad), *names] if exclusion.refers_to_list(requirements) else names
 
 
 def _listed(ad: Any) -> tuple[str, ...]:
@@ -331,15 +328,15 @@ class Pool:
         with self._translating_errors(ErrorKind.REFUSED):
             schedd.edit([f"{cluster:d}.{proc:d}"], attribute, value)
 
+    def _slots(self, constraint: str, attributes: list[str]) -> Any:
+        with self._translating_errors(ErrorKind.NO_COLLECTOR):
+            return self._api.Collector().query(self._api.AdType.Startd, constraint, attributes)
+
     def sites(self) -> list[SiteInfo]:
         """The sites that slots advertise, sorted by name."""
         attributes = ["GLIDEIN_ResourceName", "GPUs_DeviceName", "AvailableGPUs", "TotalGPUs"]
-        with self._translating_errors(ErrorKind.NO_COLLECTOR):
-            ads = self._api.Collector().query(
-                self._api.AdType.Startd, "GLIDEIN_ResourceName isnt undefined", attributes
-            )
         gpus: dict[str, list[str]] = {}
-        for ad in ads:
+        for ad in self._slots("GLIDEIN_ResourceName isnt undefined", attributes):
             if isinstance(name := ad.get("GLIDEIN_ResourceName"), str):
                 gpu = annex_ads.gpu_model(ad) or ""
                 gpus.setdefault(encodable(name[:LONGEST_TEXT]), []).append(
@@ -352,19 +349,14 @@ class Pool:
 
     def free_gpus(self) -> list[FreeGpus]:
         """The free GPUs of the pool's collector, by site and model."""
-        with self._translating_errors(ErrorKind.NO_COLLECTOR):
-            ads = self._api.Collector().query(self._api.AdType.Startd, *annex_ads.GPU_SLOTS)
-        return annex_ads.free_gpus(ads, time.time())
+        return annex_ads.free_gpus(self._slots(*annex_ads.GPU_SLOTS), time.time())
 
     def slots(self) -> list[tuple[dict[str, float], int]]:
         """The amounts of requestable resources in slots, and the number of slots with these.
 
         Without dynamic slots, whose amounts are included in those of their partitionable slots.
         """
-        with self._translating_errors(ErrorKind.NO_COLLECTOR):
-            ads = self._api.Collector().query(
-                self._api.AdType.Startd, 'SlotType =!= "Dynamic"', [*SLOT_AMOUNTS.values()]
-            )
+        ads = self._slots('SlotType =!= "Dynamic"', [*SLOT_AMOUNTS.values()])
         counts = Counter(
             tuple(
                 (command, float(amount))

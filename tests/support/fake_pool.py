@@ -114,7 +114,7 @@ class FakePool:
     ) -> tuple[ActionPreview, ...]:
         snapshot = self.queue_snapshot
         if not snapshot.is_pending:
-            queue = {(job.cluster, job.proc): queued_as(job) for job in jobs} | snapshot.by_id()
+            queue = {(job.cluster, job.proc): queued_as(job) for job in jobs} | {**snapshot.by_id}
             dagman = QueueJob(DAGMAN, 0, status=2)
             snapshot = replace(snapshot, jobs=tuple(queue.values()), dagmans=(dagman,))
         dags = [replace(dag, cluster=DAGMAN) for dag in dags]
