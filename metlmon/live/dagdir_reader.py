@@ -166,13 +166,6 @@ class DagdirReader:
             raise InputError(error.describe()) from None
         self.check()
 
-    def _reset(self) -> None:
-        """Reset the model."""
-        self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
-        self.derivation = Derivation(self.ensemble)
-        self._logs, self._dagman_files = {}, []
-        self._gates = GateFiles(self._now)
-
     def check(self) -> bool:
         """Check the dagdir, reading small files only; return whether it may have changed.
 
@@ -324,11 +317,8 @@ class DagdirReader:
             else:
                 reader.log = log
         self._log_folders = {reader.log.path.parent for reader in self._logs.values()}
-        self._sort_logs([log.name for log in discovery.logs])
-
-    def _sort_logs(self, names: list[str]) -> None:
-        """Sort the logs in the order in which a new reader would discover them."""
-        self._logs = {**{name: self._logs[name] for name in names}, **self._logs}
+        # In the order in which a new reader would discover them.
+        self._logs = {**{log.name: self._logs[log.name] for log in discovery.logs}, **self._logs}
         log_stats = self.ensemble.log_stats
         self.ensemble.log_stats = {**{name: log_stats[name] for name in self._logs}, **log_stats}
 
@@ -430,7 +420,9 @@ class DagdirReader:
         if not replaced:
             text = f"at {at} another directory was in its place: all was read again"
             self._rewritten_log_notices[""] = Notice("rewritten-log", self.path_given, None, text)
-        self._reset()
+        self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
+        self.derivation = Derivation(self.ensemble)
+        self._logs, self._dagman_files, self._gates = {}, [], GateFiles(self._now)
         self._dag_signature, self._non_logs, self._directory_mtimes = {}, {}, DirectoryMtimes()
         self._grew = self._caught_up = False
         self._file_errors = FileErrors(self._now)
@@ -559,18 +551,14 @@ class DagdirReader:
             *(self._gates.notices() if self._gates.are_used else ()),
         )
         for reader in self._logs.values():
-            if not live and reader.at_end and reader.follower.unread_bytes:
-                notices += self._unterminated(reader)
+            may_be_cut = not live and reader.at_end and reader.follower.unread_bytes
+            if may_be_cut and reader.unparsed_text().strip():
+                text = "the log ends in the middle of an event, which is not counted"
+                at = reader.log.name, reader.position.line
+                notices.append(Notice("unterminated-event", *at, text))
         notices += self._missing_dags()
         notices += self._missing_logs(reported)
         self.ensemble.lasting_notices = list(_merged(notices))
-
-    def _unterminated(self, reader: LogReader) -> list[Notice]:
-        if not reader.unparsed_text().strip():
-            return []
-        text = "the log ends in the middle of an event, which is not counted"
-        line = reader.position.line
-        return [Notice("unterminated-event", reader.log.name, line, text)]
 
     def _missing_dags(self) -> list[Notice]:
         missing: dict[str, str] = {}

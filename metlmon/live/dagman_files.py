@@ -5,7 +5,7 @@ Small files are read again when they change, growing ones from the last offset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -107,9 +107,18 @@ class DagmanFiles:
             if self._directory_mtimes.changed([self._directory], filesystem.now(self._directory)):
                 names = self._rescue_names(listed)
             changed = self._check_rescues(names, dag)
-            changed |= self._check_small(self._status, self._set_status, dag)
-            changed |= self._check_small(self._metrics, self._set_metrics, dag)
-            changed |= self._check_small(self._condor_sub, self._set_condor_sub, dag)
+            for follower in (self._status, self._metrics, self._condor_sub):
+                data = None if follower is None else self._changed_content(follower)
+                if follower is None or data is None:
+                    continue
+                changed = True
+                if follower is self._status:
+                    self._set_status(follower.path, data, dag)
+                elif follower is self._metrics:
+                    metrics, self.problems["metrics"] = read_metrics(follower.path, data)
+                    dag.metrics_file = metrics or dag.metrics_file
+                else:
+                    dag.condor_sub = read_condor_sub(data)
             halted = call_with_timeout(filesystem.exists, self._halt_file)
             changed |= halted != dag.halted
             dag.halted = halted
@@ -160,23 +169,19 @@ class DagmanFiles:
             follower.path.name, follower, None if missing else check.problem, check.missing
         )
 
-    def _check_small(
-        self, follower: Follower | None, apply: Callable[[Path, bytes, Dag], None], dag: Dag
-    ) -> bool:
-        if follower is None:
-            return False
+    def _changed_content(self, follower: Follower) -> bytes | None:
+        """The content of a small file that has changed; else None."""
         check = follower.check()
         self._update_errors(follower, check)
         if check.problem is not None or not (check.restarted or check.grew):
-            return False
+            return None
         try:
             data = follower.read(0, MAX_SMALL_FILE_BYTES)
         except OSError:
-            return False
+            return None
         # Replaced or rewritten: always read it whole; the offset is only used to detect changes.
         follower.consume(0)
-        apply(follower.path, data, dag)
-        return True
+        return data
 
     def _set_status(self, path: Path, data: bytes, dag: Dag) -> None:
         status, problems = read_node_status(path, data)
@@ -188,15 +193,6 @@ class DagmanFiles:
         # Several DAGs may share a status file.
         if not status.dag_files or self._name in {Path(f).name for f in status.dag_files}:
             dag.status_file = status
-
-    def _set_metrics(self, path: Path, data: bytes, dag: Dag) -> None:
-        metrics, problems = read_metrics(path, data)
-        self.problems["metrics"] = problems
-        if metrics is not None:
-            dag.metrics_file = metrics
-
-    def _set_condor_sub(self, _: Path, data: bytes, dag: Dag) -> None:
-        dag.condor_sub = read_condor_sub(data)
 
     def _rescue_names(self, listed: dict[Path, list[str]]) -> Iterable[str]:
         if self._directory not in listed:

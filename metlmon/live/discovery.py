@@ -536,27 +536,16 @@ def discover_logs(
             continue
         if sniffed[log.path][1]:
             discovery.logs.append(log)
-            shared += [log.name] if _is_writable_by_others(status) else []
+            # A group with the owner's id is private to the owner (Debian and Red Hat).
+            of_group = status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid
+            shared += [log.name] if status.st_mode & stat.S_IWOTH or of_group else []
         else:
             discovery.candidates.append(log.path)
     if shared:
-        discovery.problems.append(_shared_log_problem(shared))
+        more = f" (and {len(shared) - 1} more)" if len(shared) > 1 else ""
+        text = f"others than its owner may write this log{more}: its content may be theirs"
+        discovery.problems.append(Problem("shared-log", shared[0], None, text, False))
     return discovery
-
-
-def _is_writable_by_others(status: os.stat_result) -> bool:
-    """Whether users other than its owner may write the file.
-
-    A group with the owner's id is private to the owner (Debian and Red Hat).
-    """
-    of_group = status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid
-    return bool(status.st_mode & stat.S_IWOTH or of_group)
-
-
-def _shared_log_problem(names: list[str]) -> Problem:
-    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    text = f"others than its owner may write this log{more}: its content may be theirs"
-    return Problem("shared-log", names[0], None, text, False)
 
 
 def _candidates(

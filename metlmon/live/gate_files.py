@@ -9,9 +9,10 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from metlmon.dagman.records import Workflow
 from metlmon.jobfiles.gate_files import (
@@ -87,17 +88,14 @@ class GateDirectory(Generic[T]):
         if not self._directory_mtimes.changed([self.path], now) and not due:
             return False
         self._checked_at = time.monotonic()
+        listed: dict[str, tuple[int, ...]] = {}
         try:
-            return self._update(self._list())
+            with suppress(OSError):
+                listed = call_with_timeout(_file_states, self.path, self._is_wanted)
+            return self._update(listed)
         except NoAnswer:
             self._directory_mtimes = DirectoryMtimes()
             raise
-
-    def _list(self) -> dict[str, tuple[int, ...]]:
-        try:
-            return call_with_timeout(_file_states, self.path, self._is_wanted)
-        except OSError:
-            return {}
 
     def _update(self, listed: dict[str, tuple[int, ...]]) -> bool:
         files = {
@@ -178,19 +176,15 @@ def _read_placement(folder: Path, name: str) -> str | None:
         return None
 
 
-class _Gate(NamedTuple):
+class _Gate:
     """The two directories of one gate."""
 
-    states: GateDirectory[tuple[Any, str | None]]
-    placements: GateDirectory[str | None]
-
-
-def _gate(states: Path) -> _Gate:
-    placements = states.parent.parent / "placement" / states.name
-    return _Gate(
-        GateDirectory(states, _is_gate_file, _read_state),
-        GateDirectory(placements, lambda name: name.endswith(".inc"), _read_placement),
-    )
+    def __init__(self, states: Path) -> None:
+        placements = states.parent.parent / "placement" / states.name
+        self.states = GateDirectory(states, _is_gate_file, _read_state)
+        self.placements = GateDirectory(
+            placements, lambda name: name.endswith(".inc"), _read_placement
+        )
 
 
 class GateFiles:
@@ -255,7 +249,7 @@ class GateFiles:
         if list(map(id, known)) == list(map(id, read)):
             return False
         paths = sorted({path for _, paths in self._folders_by_dag.values() for path in paths})
-        self._gates = {path: self._gates.get(path) or _gate(path) for path in paths}
+        self._gates = {path: self._gates.get(path) or _Gate(path) for path in paths}
         return True
 
     def _run_gates(self, paths: tuple[Path, ...]) -> dict[str, RunGate]:

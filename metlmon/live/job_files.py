@@ -14,6 +14,8 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain, islice
+from math import inf
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -409,10 +411,14 @@ class TrainingFiles:
             pattern: FileCache(partial(_read_matches, pattern), [])
             for pattern in settings.metrics.patterns
         }
-        self._progress: FileCache[Streamed | None] = FileCache(_read_progress, None)
-        self._error_lines: FileCache[ErrorLine | None] = FileCache(_read_error_line, None)
+        self._progress: FileCache[Streamed | None] = FileCache(
+            partial(_read_end, newest_progress, PROGRESS_TAIL), None
+        )
+        self._error_lines: FileCache[ErrorLine | None] = FileCache(
+            partial(_read_end, find_error_line, ERROR_TAIL), None
+        )
         self._script_lines: FileCache[Mapping[ScriptRun, ErrorLine]] = FileCache(
-            _read_script_lines, {}
+            partial(_read_end, find_script_lines, ERROR_TAIL), {}
         )
         self._outputs: dict[str, tuple[tuple[Any, ...], TrainingOutput]] = {}
         self.problem: str | None = None
@@ -522,7 +528,11 @@ class TrainingFiles:
         folders = list(dict.fromkeys(chain.from_iterable(found)))
         for version in _versions(glob, folders):
             self._add_version(files, version, glob)
-        for path, wandb_run in self._wandb_runs_of(files, glob, folders):
+        taken = ((path, files.take(self._wandb_runs, path)) for path in _wandb_paths(glob, folders))
+        wandb_runs = [(each.started or 0.0, path, each) for path, each in taken if each is not None]
+        # Those that began last count. The times in their names are not used: execute hosts may be
+        # in several time zones.
+        for _, path, wandb_run in sorted(wandb_runs, key=itemgetter(0, 1), reverse=True):
             self._add_wandb_run(files, glob.relative(path), wandb_run, jobs, builder)
         named_from = builder.runs.by_key[run.key].named_from
         files.count_from_zero(named_from)
@@ -564,17 +574,6 @@ class TrainingFiles:
         arguments = files.take(self._arguments, f"{version.path}/args.txt")
         if arguments is not None:
             files.arguments[version.number or 0] = arguments
-
-    def _wandb_runs_of(
-        self, files: _RunFiles, glob: SafeGlob, folders: Iterable[Path]
-    ) -> list[tuple[str, WandbRun]]:
-        """The W&B runs of a run with their paths, those that began last, which count, first.
-
-        The times in their names are not used: execute hosts may be in several time zones.
-        """
-        taken = ((path, files.take(self._wandb_runs, path)) for path in _wandb_paths(glob, folders))
-        runs = [(path, run) for path, run in taken if run is not None]
-        return sorted(runs, key=lambda each: (each[1].started or 0.0, each[0]), reverse=True)
 
     def _add_wandb_run(
         self,
@@ -699,7 +698,8 @@ class TrainingFiles:
             known = self._progress.read(output.path) if output is not None else None
             if known is None or known[1] is None:
                 continue
-            if not (ledger.live and _is_stale(known[0], durations.get(job.job), now)):
+            seconds = durations.get(job.job, inf) if ledger.live else inf
+            if now - known[0][2] / 1e9 <= seconds + STALE_SECONDS:
                 lines[job.job] = known[1]
         self._progress.forget_unused()
         return lines
@@ -774,11 +774,6 @@ def _points(
             yield Point(epoch, value, None, output.name)
 
 
-def _is_stale(file: FileState, seconds: float | None, now: float) -> bool:
-    """Whether a file was last written before an execution that has lasted ``seconds`` began."""
-    return seconds is not None and now - file[2] / 1e9 > seconds + STALE_SECONDS
-
-
 def _read_csv(path: str) -> MetricsTable:
     try:
         with open_text(path, LARGEST_CSV) as lines:
@@ -816,16 +811,8 @@ def _read_matches(pattern: MetricPattern, path: str) -> EpochValues:
         return matched_values(islice(file, MAX_LINES), pattern.pattern)
 
 
-def _read_error_line(path: str) -> ErrorLine | None:
-    return find_error_line(read_file_end(path, ERROR_TAIL))
-
-
-def _read_script_lines(path: str) -> Mapping[ScriptRun, ErrorLine]:
-    return find_script_lines(read_file_end(path, ERROR_TAIL))
-
-
-def _read_progress(path: str) -> Streamed | None:
-    return newest_progress(read_file_end(path, PROGRESS_TAIL))
+def _read_end(parse: Callable[[str], T], size: int, path: str) -> T:
+    return parse(read_file_end(path, size))
 
 
 def _distinct_checkpoints(records: Iterable[CheckpointRecord]) -> tuple[CheckpointRecord, ...]:

@@ -87,16 +87,13 @@ class Replay:
         return False
 
     def _run(self) -> None:
+        more = True
         try:
-            self._write_in_steps()
+            while more and not self._stop.wait(TICK_SECONDS):
+                passed = (time.monotonic() - self._started) * self.speed
+                more = self.write_until(self.begin + timedelta(seconds=passed))
         except Exception as error:
             self.error = describe_error("the replay stopped", error)
-
-    def _write_in_steps(self) -> None:
-        more = True
-        while more and not self._stop.wait(TICK_SECONDS):
-            passed = (time.monotonic() - self._started) * self.speed
-            more = self.write_until(self.begin + timedelta(seconds=passed))
 
 
 # --- the demo ----------------------------------------------------------------------------------

@@ -358,7 +358,10 @@ class Session:
     def _publish(self, notify: Callable[[Snapshot], None]) -> None:
         started = time.thread_time()
         with self._lock.exclusive:
-            self._update_totals()
+            done = False
+            while not done:
+                with self._lock.background():
+                    done = self._reader.update(SLICE_SECONDS)
             with self._lock.background():
                 updated = time.thread_time()
                 self._builder = self._reader.snapshot_builder()
@@ -372,13 +375,6 @@ class Session:
         snapshot = Snapshot(status, changed_runs, progress, self._reader.error)
         self._latest = snapshot
         notify(snapshot)
-
-    def _update_totals(self) -> None:
-        """Update the totals and the node states, in slices."""
-        done = False
-        while not done:
-            with self._lock.background():
-                done = self._reader.update(SLICE_SECONDS)
 
 
 class HistoricalSession(Session):

@@ -158,15 +158,18 @@ def open_regular(path: bytes) -> int:
 
 def read_at(descriptor: int, start: int, length: int) -> bytes:
     """The bytes of a range, fewer at the end of the file."""
-    pieces = []
+    return b"".join(parts(descriptor, start, length))
+
+
+def parts(descriptor: int, start: int, length: int) -> "Iterator[bytes]":
+    """The same in parts that need little memory."""
     while length > 0:
-        piece = os.pread(descriptor, min(length, 1 << 20), start)
-        if not piece:
-            break
-        pieces.append(piece)
-        start += len(piece)
-        length -= len(piece)
-    return b"".join(pieces)
+        part = os.pread(descriptor, min(length, 1 << 20), start)
+        if not part:
+            return
+        yield part
+        start += len(part)
+        length -= len(part)
 
 
 def kind_of(entry: "os.DirEntry[bytes]") -> str:
@@ -236,19 +239,25 @@ class Listing:
 
 
 class Answer:
-    """A standing query whose answer is a small value."""
+    """A standing query for a status (``stat``, ``lstat``) or a resolved path (``real``)."""
 
     is_partial = False
 
-    def __init__(self, evaluate: "Callable[[bytes], tuple[Any, Any]]", path: bytes) -> None:
-        self.evaluate = evaluate
+    def __init__(self, kind: str, path: bytes) -> None:
+        self.kind = kind
         self.path = path
         self.last: Any = None
 
     def answer(self, data: "list[bytes]") -> Any:
         """The value if it has changed, else None; ``data`` is for other queries."""
+        key: Any
+        value: Any
         try:
-            key, value = self.evaluate(self.path)
+            if self.kind == "real":
+                key = value = to_text(os.path.realpath(self.path))
+            else:
+                status = os.lstat(self.path) if self.kind == "lstat" else os.stat(self.path)
+                key, value = signature_of(status), status_of(status)
         except (OSError, ValueError) as error:
             value = failure(error)
             key = value["errno"]
@@ -256,21 +265,6 @@ class Answer:
             return None
         self.last = key
         return value
-
-
-def evaluate_stat(path: bytes) -> "tuple[Any, Any]":
-    status = os.stat(path)
-    return signature_of(status), status_of(status)
-
-
-def evaluate_lstat(path: bytes) -> "tuple[Any, Any]":
-    status = os.lstat(path)
-    return signature_of(status), status_of(status)
-
-
-def evaluate_real(path: bytes) -> "tuple[Any, Any]":
-    real = to_text(os.path.realpath(path))
-    return real, real
 
 
 class Growth:
@@ -356,17 +350,6 @@ def checksum_once(data: "list[bytes]", path: bytes, start: int, length: int, che
     return {"checksum": checksum}
 
 
-def parts(descriptor: int, start: int, length: int) -> "Iterator[bytes]":
-    """The bytes of a range in parts that need little memory."""
-    while length > 0:
-        part = os.pread(descriptor, min(length, 1 << 20), start)
-        if not part:
-            return
-        yield part
-        start += len(part)
-        length -= len(part)
-
-
 def end_of_nuls(descriptor: int, start: int, size: int) -> int:
     """The end of the run of NUL bytes that begins at ``start``, at most ``size``.
 
@@ -417,10 +400,7 @@ def standing_query(kind: str, name: str, *arguments: Any) -> "Listing | Answer |
     path = to_bytes(name)
     if kind in ("list", "few"):
         return Listing(path, MAX_NAMES if kind == "list" else FEW_NAMES)
-    if kind == "growth":
-        return Growth(path, *arguments)
-    evaluate = {"stat": evaluate_stat, "lstat": evaluate_lstat, "real": evaluate_real}[kind]
-    return Answer(evaluate, path)
+    return Growth(path, *arguments) if kind == "growth" else Answer(kind, path)
 
 
 def answer_once(data: "list[bytes]", kind: str, path: str, *arguments: Any) -> Any:

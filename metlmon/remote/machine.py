@@ -475,7 +475,12 @@ class Machine:
             while count < len(wanted) and (not size or size + wanted[count].size <= MAX_READ):
                 size += wanted[count].size
                 count += 1
-            answers, data = self._exchange({"once": list(map(self._part_query, wanted[:count]))})
+            queries: list[list[Any]] = []
+            for part in wanted[:count]:
+                known_end = part.start + part.known
+                own = digest(self._contents[part.path].parts(part.start, known_end))
+                queries.append(["read", part.path, part.start, part.known, own, part.end])
+            answers, data = self._exchange({"once": queries})
             changed = set[str]()
             for part, answer in zip(wanted, answers, strict=False):
                 with self._parsing():
@@ -488,11 +493,6 @@ class Machine:
                 data = data[length:]
             wanted = wanted[count:]
         return failed
-
-    def _part_query(self, part: Part) -> list[Any]:
-        end = part.start + part.known
-        own = digest(self._contents[part.path].parts(part.start, end))
-        return ["read", part.path, part.start, part.known, own, part.end]
 
     def _take_part(self, part: Part, answer: Any, data: bytes) -> None:
         """Store a part of a file, unless the file no longer has the known bytes before it."""

@@ -259,7 +259,9 @@ class MlflowExporter:
         params = self._missing_params(run, known)
         tags = _missing_tags(run, known, parent)
         passed = sorted(PASSING_TAGS & known.data.tags.keys() - run.tags.keys())
-        new_status = _has_new_status(run, known)
+        # MLflow cannot unset an end.
+        new_end = run.end not in (None, known.info.end_time)
+        new_status = new_end or run.status != known.info.status
         if points or params or tags or passed or new_status:
             self._result.updated.add(run.key)
         for some_points, some_params in _batches(points, params):
@@ -396,11 +398,6 @@ def _missing_tags(run: TrackedRun, known: Run, parent: Run | None) -> dict[str, 
     if run.note and (not note or note.startswith(NOTE_MARK)):
         tags[NOTE_TAG] = run.note
     return {name: value for name, value in tags.items() if have.get(name) != value}
-
-
-def _has_new_status(run: TrackedRun, known: Run) -> bool:
-    """Whether the status or the end differs; MLflow cannot unset an end."""
-    return run.status != known.info.status or run.end not in (None, known.info.end_time)
 
 
 def _is_blank(run: Run) -> bool:

@@ -303,9 +303,10 @@ class _Ensemble:
             f"metlmon.{unit}_hours_badput": status.hours.badput,
             "metlmon.newest_event": self._clock.with_offset(newest).isoformat(),
         }
+        directory = posixpath.basename(posixpath.abspath(status.dagdir))
         return TrackedRun(
             key=self._key,
-            name=_ensemble_name(status),
+            name=plain(directory or "ensemble", MAX_KEY),
             start=self._milliseconds(first),
             end=max(ends, default=None) if state in STATUSES.values() else None,
             status=state,
@@ -407,11 +408,6 @@ def _ensemble_status(status: Status, statuses: Sequence[str]) -> str:
     return next((worst for worst in ("FAILED", "KILLED") if worst in statuses), "FINISHED")
 
 
-def _ensemble_name(status: Status) -> str:
-    path = posixpath.abspath(status.dagdir)
-    return plain(posixpath.basename(path) or "ensemble", MAX_KEY)
-
-
 # --- params and tags ------------------------------------------------------------------------
 
 
@@ -436,15 +432,11 @@ def _params(basis: StatsInput) -> dict[str, dict[str, str]]:
 
 def _texts(tags: Mapping[str, object]) -> dict[str, str]:
     """Tags as texts, without unknown ones."""
+    known = {name: value for name, value in tags.items() if value is not None and value != ""}
     return {
-        name: plain(redact_secrets(_text(value)), MAX_TAG)
-        for name, value in tags.items()
-        if value is not None and value != ""
+        name: plain(redact_secrets(f"{v:.6g}" if isinstance(v, float) else str(v)), MAX_TAG)
+        for name, v in known.items()
     }
-
-
-def _text(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 _FORBIDDEN: Final = re.compile(r"[^/\w.\- ]")
@@ -476,16 +468,14 @@ def _steps_by(place: str, epochs: Iterable[EndedEpoch]) -> str:
         name = getattr(epoch.success, place, None)
         if name is not None:
             steps.setdefault(name, []).append(step)
-    return ", ".join(f"{name} {_ranges(numbers)}" for name, numbers in steps.items())
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """``0-2 5``."""
-    ranges = []
-    for _, group in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
-        members = [number for _, number in group]
-        ranges.append(str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}")
-    return " ".join(ranges)
+    texts = []
+    for name, numbers in steps.items():
+        ranges = []
+        for _, group in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
+            members = [number for _, number in group]
+            ranges.append(str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}")
+        texts.append(f"{name} {' '.join(ranges)}")
+    return ", ".join(texts)
 
 
 def _note(epochs: Sequence[EndedEpoch]) -> str:

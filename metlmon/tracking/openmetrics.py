@@ -28,7 +28,7 @@ from metlmon.health.types import Health, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import code_text, is_expiry
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
-from metlmon.snapshot.records import HOUR, GpuHours, HourUnit, Run
+from metlmon.snapshot.records import HOUR, GpuHours, HourUnit
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.run_figures import run_figures
 from metlmon.stats.totals import Breakdown, CauseRow, break_down
@@ -312,7 +312,8 @@ def _add_runs(
     breakdown: Breakdown,
     epoch_time: EpochTime,
 ) -> None:
-    rows = [row for row in stats.status.runs if _has_name(row)]
+    # Jobs outside of any DAG may have only the name of their cluster.
+    rows = [row for row in stats.status.runs if row.dag or not row.run.isdecimal()]
     labels = unique_labels({row.key: row.run for row in rows})
     sites, models = _place_labels(breakdown)
     figures = run_figures(stats)
@@ -348,11 +349,6 @@ def _add_runs(
         samples.add("run_expected_end_timestamp_seconds", expected, run=run)
         completed = _converted(each.completed_at, epoch_time)
         samples.add("run_completed_timestamp_seconds", completed, run=run)
-
-
-def _has_name(row: Run) -> bool:
-    """Whether a run has a name; jobs outside of any DAG may have only that of their cluster."""
-    return bool(row.dag) or not row.run.isdecimal()
 
 
 def unique_labels(names: Mapping[Key, str | None]) -> dict[Key, str]:
