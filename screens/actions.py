@@ -30,7 +30,7 @@ class ScreenEntry(Struct, frozen=True):
 
 
 SCREENS: Final = {
-    "overview": ScreenEntry("overview.screen.OverviewScreen", "Overview", 1),
+    "overview": ScreenEntry("overview.OverviewScreen", "Overview", 1),
     "health": ScreenEntry("health.HealthScreen", "Health", 2),
     "sites": ScreenEntry("sites.SitesScreen", "Sites", 3),
     "annexes": ScreenEntry("annexes.AnnexesScreen", "Annexes", 3),

@@ -38,7 +38,7 @@ from screens.base.context import AppOptions, ListState, SavedFiles
 from screens.base.fault_tolerant_app import FaultTolerantApp, terminal_guard, write_stderr
 from screens.base.screens import SnapshotScreen
 from screens.base.stats_worker import StatsWorker
-from screens.overview.screen import OverviewScreen
+from screens.overview import OverviewScreen
 from screens.pool_actions import RunningAction, name_of
 from screens.terminal.driver import can_be_resumed
 from screens.terminal.private import release_caches

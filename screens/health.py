@@ -25,7 +25,7 @@ from metlmon.text import formatting
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, first_that_fits, join, line, wrap
 from screens.base.screens import ListScreen, heading
-from screens.overview.header import act_keys
+from screens.overview import act_keys
 from screens.pool_actions import ACTION_SCOPES, MAX_JOBS, ActionScreen, Selection, select
 from screens.widgets.line_widget import EDGE, Document, SelectionPane, StaticLines
 from screens.widgets.table import Table

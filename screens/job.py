@@ -55,6 +55,7 @@ from metlmon.text.formatting import (
     clip,
     job_id,
     plain,
+    seconds_ago,
     size,
 )
 from metlmon.text.spans import (
@@ -89,7 +90,6 @@ from screens.base.screens import (
     rule,
 )
 from screens.base.stats_worker import streams
-from screens.overview.header import seconds_ago
 from screens.pool_actions import ActionScreen, Selection
 from screens.widgets.line_widget import Document
 

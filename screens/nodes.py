@@ -25,12 +25,12 @@ from metlmon.snapshot.records import NodeRow
 from metlmon.tables.health import faulty_nodes
 from metlmon.tables.layout import searched
 from metlmon.tables.nodes import TreeItem, columns, cursor_detail, empty, no_job_text
+from metlmon.tables.runs import state_counts
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
 from metlmon.text.spans import BOLD, Line, line, width
 from screens.base.screens import TreeScreen, text_filter
 from screens.base.stats_worker import errors
-from screens.overview import header as overview_header
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection
 
 ORDERS: Final = (("what needs attention", urgency), ("DAG order", file_order))
@@ -214,7 +214,7 @@ class NodesScreen(TreeScreen, ActionScreen):
         if not update.opened:
             return [line(" ") + title, ()]
         title += line(f"  {formatting.number(self._all_nodes.tree.total)}     ")
-        counts = overview_header.state_counts(update.status.node_states, room - width(title) - 2)
+        counts = state_counts(update.status.node_states, room - width(title) - 2)
         return [line(" ") + title + counts, ()]
 
     def open_row(self, key: str) -> None:

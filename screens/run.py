@@ -24,7 +24,7 @@ from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, empty_text
-from metlmon.tables.runs import hold_reason, site_and_target
+from metlmon.tables.runs import failed_evaluations, hold_reason, site_and_target
 from metlmon.tables.timeline_text import EIGHTHS, filled_eighths
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, clip
@@ -53,8 +53,7 @@ from metlmon.text.spans import (
 from screens.base.plots import PlotScreen
 from screens.base.screens import ROOMY_LINES, WIDE, ListScreen, beside, queue_lines_below
 from screens.base.stats_worker import errors, streams
-from screens.overview import header as overview_header
-from screens.overview.header import gpu_hours
+from screens.overview import gpu_hours, run_trouble
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection
 
 EVALUATION_ACTIONS: Final = frozenset({"view", "evaluation"})
@@ -171,7 +170,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         lines = [
             line(" ") + self._title_line(view, room - 2),
             line(" ") + first_that_fits(self._progress(view), room - 2),
-            *overview_header.run_trouble(self.health, self.key, room - 2, brief=not roomy),
+            *run_trouble(self.health, self.key, room - 2, brief=not roomy),
             *runs_table.gate_details(view.row, room),
             *self._forecast(room - 2),
             *self._parameters(room - 2),
@@ -293,7 +292,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         execution_count = sum(epoch.attempts for epoch in view.epochs)
         executions = f"   {formatting.count(execution_count, 'execution')}"
         hours = line("   ") + gpu_hours(row.hours, least=row.lacks_hours)
-        failed = overview_header.failed_evaluations(_side_counts(view))
+        failed = failed_evaluations(_side_counts(view))
         details = line((inferred + skipped, DIM)) + (line("   ") + failed if failed else ())
         long = progress(20) + details + line((executions, DIM)) + hours
         short = [progress(cells, short=True) + hours for cells in (6, 0)]

@@ -9,7 +9,7 @@ from metlmon.model.model_state import Notice
 from metlmon.snapshot.records import DagRow, LogRow, Status
 from metlmon.snapshot.row_text import failed_nodes_text
 from metlmon.text import formatting
-from metlmon.text.formatting import dag_sign, directory_label, plain
+from metlmon.text.formatting import dag_sign, directory_label, plain, seconds_ago
 from metlmon.text.spans import (
     ALARM,
     BOLD,
@@ -25,7 +25,7 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.screens import DocumentScreen, Sections, schedd_status_lines
-from screens.overview.header import reading_progress, seconds_ago
+from screens.overview import reading_progress
 
 if TYPE_CHECKING:
     from metlmon.notify.delivery import Notifier

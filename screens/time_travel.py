@@ -20,10 +20,9 @@ from metlmon.snapshot.records import Progress
 from metlmon.stats.timeline import Timeline, timeline
 from metlmon.tables.timeline_text import nice_step, snap_to_step
 from metlmon.text import formatting
-from metlmon.text.formatting import plain
+from metlmon.text.formatting import plain, seconds_ago
 from metlmon.text.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, first_that_fits, line
 from screens.base.stats_worker import StatsWorker
-from screens.overview.header import seconds_ago
 
 if TYPE_CHECKING:
     from screens.app import MetlmonApp

@@ -1,4 +1,7 @@
-"""Runs as table rows: columns, orders, filter text, details. Pure functions."""
+"""Runs as table rows: columns, orders, filter text, details; the states of all epochs as one line.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,16 @@ from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import TERMINAL, UNPLACED, URGENCY, State
-from metlmon.snapshot.records import Epoch, Run
-from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
+from metlmon.snapshot import row_text
+from metlmon.snapshot.records import Epoch, Run, SideCounts, Status
+from metlmon.snapshot.row_text import (
+    PAUSED,
+    REQUESTED,
+    gate_sentences,
+    gate_symbol,
+    has_open_request,
+    paused_epochs,
+)
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
 from metlmon.stats.run_figures import RunFigures
 from metlmon.tables.curves import (
@@ -32,7 +43,7 @@ from metlmon.tables.curves import (
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, Value, empty_text, searched
 from metlmon.tables.sweep import BEST, BEST_STYLE, short_values
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, Symbol, clip, plain
+from metlmon.text.formatting import STATES, Symbol, apportion, clip, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -817,3 +828,142 @@ def best_text(row: Run, figures: RunFigures | None) -> Line:
         waits = f"no gain for {formatting.count(since, 'epoch')}"
         course = waits if since else curve_symbol(curve).word
     return line(best, (f", {course}", DIM))
+
+
+# --- the states of all epochs --------------------------------------------------------------
+
+_STATES: Final[Mapping[State, tuple[str, int]]] = {
+    State.COMPLETED: ("█", 9),
+    State.SKIPPED: ("▁", 8),
+    State.POST: ("▓", 6),
+    State.TRANSFERRING_OUTPUT: ("▓", 2),
+    State.RUNNING: ("▓", 10),
+    State.SUSPENDED: ("╳", 14),
+    State.DISCONNECTED: ("╳", 15),
+    State.STARTING: ("▒", 1),
+    State.TRANSFERRING_INPUT: ("▒", 3),
+    State.PRE: ("▒", 7),
+    State.IDLE: ("░", 4),
+    State.RETRYING: ("╳", 13),
+    State.HELD: ("╳", 18),
+    State.FAILED: ("╳", 17),
+    State.REMOVED: ("╳", 16),
+    State.FUTILE: ("╳", 12),
+    State.UNKNOWN: ("╳", 11),
+    State.WAITING: ("─", 5),
+}
+"""Texture in the bar, which distinguishes the parts without colours, and the rank by which words
+are dropped on a narrow terminal. From finished to not started, with trouble before the latter."""
+
+_OVER: Final = TERMINAL | {State.SKIPPED, State.FUTILE}
+"""States of nodes that have ended."""
+
+_SHORT_WORDS: Final = {
+    State.TRANSFERRING_INPUT: "in",
+    State.TRANSFERRING_OUTPUT: "out",
+    State.PRE: "pre",
+    State.POST: "post",
+}
+
+
+def state_bar(states: Mapping[State, int], cells: int) -> Line:
+    """All epochs as one bar; every state that occurs has at least one cell."""
+    present = [(state, states.get(state, 0)) for state in _STATES if states.get(state, 0) > 0]
+    total = sum(count for _, count in present)
+    if not total:
+        return line("─" * cells)
+    shares = apportion([count for _, count in present], cells)
+    return line(
+        *(
+            (_STATES[state][0] * share, style_of(STATES[state]))
+            for (state, _), share in zip(present, shares, strict=True)
+        )
+    )
+
+
+BAR_LENGTHS: Final = (12, 8, 4)
+"""Possible lengths of the bar beside the counts; few, so that the counts seldom move."""
+
+SHORT_COUNTS: Final = 40
+"""Cells that the counts of the states need before a bar is shown beside them."""
+
+
+def total_text(status: Status) -> str:
+    """``36 epochs``, or the number of nodes if no node is an epoch."""
+    counted = row_text.counted_states(status)
+    noun = status.item if counted is status.epoch_states else "node"
+    return formatting.count(sum(counted.values()), noun)
+
+
+def progress_line(status: Status, room: int) -> Line:
+    """A short bar of the states, their total and their counts, on one line."""
+    counted = row_text.counted_states(status)
+    start = line((total_text(status), DIM), "  ")
+    candidates = _count_candidates(counted, paused_epochs(status))
+    room -= line_width(start)
+    spare = room - line_width(candidates[1])
+    states = sum(map(bool, counted.values()))
+    bar_cells = next((cells for cells in BAR_LENGTHS if states <= cells <= spare - 2), 0)
+    if spare < 0 and room - BAR_LENGTHS[0] - 2 >= SHORT_COUNTS:
+        bar_cells = BAR_LENGTHS[0]
+    if bar_cells:
+        room -= bar_cells + 2
+        start = state_bar(counted, bar_cells) + line("  ") + start
+    return start + first_that_fits(candidates, room)
+
+
+def state_counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Line:
+    """``✓ 412 done   ▶ 9 running   …``: states that occur, and always done ones.
+
+    While something is left to do, running ones, too.
+    """
+    return first_that_fits(_count_candidates(states, paused), cells)
+
+
+def _count_candidates(states: Mapping[State, int], paused: int) -> list[Line]:
+    """The counts of the states: all words, short words, then ever fewer words."""
+    paused_count = min(paused, states.get(State.PRE, 0))
+    paused_text: Line = ()
+    if paused_count:
+        paused_text = line((PAUSED.glyph, style_of(PAUSED)), f" {formatting.number(paused_count)}")
+        paused_text += line((f" {PAUSED.word}", style_of(PAUSED)))
+        states = {**states, State.PRE: states[State.PRE] - paused_count}
+    is_over = all(state in _OVER for state, count in states.items() if count)
+    always = {State.COMPLETED} if is_over else {State.COMPLETED, State.RUNNING}
+    present = [s for s in _STATES if states.get(s, 0) or s in always]
+
+    words = {s: "done" if s is State.COMPLETED else STATES[s].word for s in State}
+    short = words | _SHORT_WORDS
+    gaps = line("   "), line("  ")
+    candidates = [join((_count(s, states, words) for s in present), gaps[0])]
+    candidates.append(join((_count(s, states, short) for s in present), gaps[1]))
+    for dropped in sorted(present, key=lambda state: _STATES[state][1]):
+        short[dropped] = ""
+        candidates.append(join((_count(s, states, short) for s in present), gaps[1]))
+    return [join((candidate, paused_text), gaps[0]) for candidate in candidates]
+
+
+def _count(state: State, states: Mapping[State, int], words: Mapping[State, str]) -> Line:
+    count = states.get(state, 0)
+    style = style_of(STATES[state]) if count else DIM
+    word = f" {words[state]}" if words[state] else ""
+    return line((STATES[state].glyph, style), f" {formatting.number(count)}", (word, style))
+
+
+def other_nodes(status: Status) -> Line:
+    """Active or failed nodes that are not epochs, after a count of failed evaluations."""
+    if row_text.counted_states(status) is not status.epoch_states:
+        return ()
+    counts = row_text.active_other_nodes(status)
+    parts = [
+        _count(state, counts, {state: STATES[state].word}) for state in _STATES if state in counts
+    ]
+    active = line(("other nodes  ", DIM)) + join(parts, line("  ")) if parts else ()
+    return join((failed_evaluations(status.side_nodes), active), line("   "))
+
+
+def failed_evaluations(side: SideCounts) -> Line:
+    """``2 evaluations failed``: an alarm if that fails the DAG, else a note."""
+    text, detail = row_text.failed_evaluations(side)
+    detail_span = (f" ({detail})" if detail else "", ALARM if side.failed else DIM)
+    return line((text, ALARM if side.failed and not side.overruled else NOTE), detail_span)

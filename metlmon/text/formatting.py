@@ -151,6 +151,13 @@ def duration(seconds: float | None) -> str:
     return f"{number(days)}d" if days >= 100 else f"{days}d{whole % DAY // HOUR:02}h"
 
 
+def seconds_ago(as_of: datetime | None, when: datetime | None) -> float | None:
+    """Seconds from ``when`` to ``as_of``; None if unknown, or in different zones."""
+    if as_of is None or when is None or (as_of.tzinfo is None) != (when.tzinfo is None):
+        return None
+    return (as_of - when).total_seconds()
+
+
 def age(seconds: float | None) -> str:
     """A duration in its largest unit: ``3s``, ``41m``, ``5h``, ``12d``."""
     if seconds is None:

@@ -23,7 +23,7 @@ from metlmon.live.feed import unread
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Status
 from metlmon.text.spans import text
-from screens.overview import header as overview_header
+from screens.overview import header
 from tests.support.commands import Captured, json_output, run_command, text_output, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log, Out
@@ -91,7 +91,7 @@ def test_directory_is_shown_by_its_name(
     assert first.endswith(name)
     assert json_output("status", capsys, given)["dagdir"] == str(Path(given))
     shown = str(Path(given).parent if given == "run.dag" else Path(given))
-    assert "ensemble" in text(overview_header.header(unread(Path(shown)), shown, 80)[0])
+    assert "ensemble" in text(header(unread(Path(shown)), shown, 80)[0])
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,8 @@ from metlmon.stats.timeline import build_timeline
 from metlmon.stats.totals import break_down
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables.estimates import epochs_text, remaining_text, run_remaining_text
-from metlmon.tables.runs import columns, cursor_detail
+from metlmon.tables.runs import columns, cursor_detail, state_counts
 from metlmon.text.spans import text
-from screens.overview import header as overview_header
 from tests.support.commands import Captured, text_output
 from tests.support.dag_texts import load
 from tests.support.dagdir_builder import Dagdir, again
@@ -347,7 +346,7 @@ def test_epochs_held_at_a_gate_count_as_paused() -> None:
     states = {State.COMPLETED: 3, State.PRE: 3, State.WAITING: 4}
 
     def report_of(paused: int) -> str:
-        return "".join(text for text, _ in overview_header.state_counts(states, 80, paused))
+        return "".join(text for text, _ in state_counts(states, 80, paused))
 
     assert "◔ 3 pre script" in report_of(0)
     assert "◔ 1 pre script" in report_of(2)

@@ -19,7 +19,7 @@ from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.notify.events import find_events, make_message
 from metlmon.text.spans import Line
-from screens.overview.header import health_lines
+from screens.overview import health_lines
 from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir, stats_input
 

@@ -23,7 +23,7 @@ from metlmon.snapshot.records import Job, LogRow, NodeFault, Transfer
 from metlmon.tables.health import health_lines as health_text
 from metlmon.tables.health import mark
 from metlmon.text.spans import text as text_of
-from screens.overview.header import health_lines
+from screens.overview import health_lines
 from tests.conftest import Shared
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log

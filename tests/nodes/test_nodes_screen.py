@@ -12,7 +12,7 @@ from metlmon.snapshot.records import Progress
 from metlmon.snapshot.row_text import counted_states, state_reason
 from metlmon.text.record_json import json_of
 from metlmon.text.spans import text, width
-from screens.overview.header import special_nodes
+from screens.overview import special_nodes
 from tests.support.builder_feed import BuilderFeed
 from tests.support.commands import Captured, text_output
 from tests.support.event_logs import Log, read_ensemble

@@ -14,7 +14,7 @@ from metlmon.pool.types import PoolAction, PoolError, QueueSnapshot, ResultCode
 from screens.actions import ACTIONS, changes_something
 from screens.health import EntryScreen
 from screens.help import HelpScreen
-from screens.overview.screen import OverviewScreen
+from screens.overview import OverviewScreen
 from screens.pool_actions import (
     PRIORITY_LIMIT,
     ConfirmScreen,

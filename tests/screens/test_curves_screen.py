@@ -11,7 +11,7 @@ from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.text.spans import DIM, PLAIN, text
 from screens.compare import CompareScreen
 from screens.curves import CurvesScreen
-from screens.overview.screen import OverviewScreen
+from screens.overview import OverviewScreen
 from screens.run import RunScreen
 from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
 from tests.support.dagdir_feed import dagdir_feed

@@ -20,7 +20,7 @@ from screens.app import AppOptions
 from screens.health import HealthScreen
 from screens.help import HelpScreen
 from screens.job import JobScreen, file_problem
-from screens.overview.screen import OverviewScreen
+from screens.overview import OverviewScreen
 from screens.palette import PaletteScreen
 from screens.run import RunScreen
 from tests.support.commands import Captured, json_output

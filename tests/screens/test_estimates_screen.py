@@ -11,7 +11,7 @@ from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.tables import estimates as estimates_table
 from metlmon.text.spans import first_that_fits, text, width
 from screens.estimates import EstimatesScreen, head
-from screens.overview import header as overview_header
+from screens.overview import forecast_candidates, hours_and_forecast
 from screens.run import RunScreen
 from tests.support.records import blank
 from tests.support.run_histories import NOON, Past, basis
@@ -83,7 +83,7 @@ def test_heading_fits_its_width(cells: int) -> None:
 
 
 def header(cells: int, made: Forecast) -> str:
-    candidates = overview_header.forecast_candidates(made)
+    candidates = forecast_candidates(made)
     return text(first_that_fits(candidates, cells))
 
 
@@ -98,7 +98,7 @@ def test_overview_line_fits_its_width() -> None:
 @pytest.mark.parametrize("cells", [78, 118, 198])
 def test_hours_and_estimate_fit_their_width(cells: int) -> None:
     status = basis({"run0": Past((HOUR,) * 3)}).status
-    forecasts = overview_header.forecast_candidates(report_of())
-    lines = overview_header.hours_and_forecast(status.hours, forecasts, cells)
+    forecasts = forecast_candidates(report_of())
+    lines = hours_and_forecast(status.hours, forecasts, cells)
     assert all(width(line) <= cells for line in lines)
     assert "6d left" in "".join(text(line) for line in lines)

@@ -13,9 +13,8 @@ from metlmon.text import spans
 from screens.app import AppOptions
 from screens.health import EntryPane, HealthScreen
 from screens.job import JobScreen
-from screens.overview.header import header as overview_header
-from screens.overview.header import health_lines
-from screens.overview.screen import MAX_LINES
+from screens.overview import MAX_LINES, health_lines
+from screens.overview import header as overview_header
 from screens.run import RunScreen
 from screens.sites import ExecutionsScreen
 from tests.health.ensembles import REMOVED_BY_POLICY, EventLog, chains, removed_after_hold, write

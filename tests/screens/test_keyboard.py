@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from textual import events
 
 from screens.app import CONFIRM_SECONDS, AppOptions
-from screens.overview.screen import OverviewScreen
+from screens.overview import OverviewScreen
 from screens.pool_actions import ConfirmScreen
 from screens.terminal import input_decoder
 from screens.terminal.input_decoder import PASTE_LIMIT, TAIL_SECONDS, TYPED_LIMIT, InputDecoder

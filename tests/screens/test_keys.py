@@ -31,7 +31,7 @@ from screens.actions import (
 from screens.app import AppOptions, MetlmonApp
 from screens.base.screens import SnapshotScreen
 from screens.help import context_lines
-from screens.overview.header import header
+from screens.overview import header
 from screens.widgets.footer import tab_line
 from screens.widgets.form import FormView
 from screens.widgets.line_widget import SidePane

@@ -17,7 +17,7 @@ from metlmon.errors import describe_error, format_traceback
 from metlmon.model.states import State
 from screens.app import AppOptions
 from screens.base.fault_tolerant_app import ERROR_LIMIT
-from screens.overview.screen import OverviewScreen
+from screens.overview import OverviewScreen
 from screens.widgets.footer import KeyFooter
 from screens.widgets.table import Table
 from tests.support.fake_pool import FakePool, QueuedFeed

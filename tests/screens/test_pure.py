@@ -17,7 +17,7 @@ from metlmon.tables.layout import GAP, MARGIN, Column, distinct_texts, fit_colum
 from metlmon.text import formatting, spans
 from screens.actions import actions_of
 from screens.job import spans_by_state, state_bar
-from screens.overview import header as overview_header
+from screens.overview import gpu_hours, standstill_warning
 from screens.pool_actions import executed_sites, known_sites
 from screens.run import ChartBar, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
@@ -38,7 +38,7 @@ def test_every_state_has_a_part_of_the_bar(amounts: list[int], cells: int) -> No
 def test_counts_drop_words_before_numbers() -> None:
     states = status().epoch_states
     for cells in (200, 100, 80, 60):
-        result = spans.text(overview_header.state_counts(states, cells))
+        result = spans.text(runs_table.state_counts(states, cells))
         assert len(result) <= cells
         for number in ("143", "149"):
             assert number in result
@@ -48,24 +48,24 @@ def test_counts_drop_words_before_numbers() -> None:
 def test_ended_ensemble_has_no_running_count() -> None:
     ended = {State.COMPLETED: 4, State.SKIPPED: 1, State.FAILED: 1, State.FUTILE: 2}
     counts = "✓ 4 done   – 1 skipped   ✗ 1 failed   ⊘ 2 futile"
-    assert spans.text(overview_header.state_counts(ended, 80)) == counts
-    waiting = spans.text(overview_header.state_counts(ended | {State.WAITING: 3}, 80))
+    assert spans.text(runs_table.state_counts(ended, 80)) == counts
+    waiting = spans.text(runs_table.state_counts(ended | {State.WAITING: 3}, 80))
     assert "▶ 0 running" in waiting
     hours = GpuHours(4.0, 1.0)
-    assert "running" not in spans.text(overview_header.gpu_hours(hours))
-    assert "2.00 running" in spans.text(overview_header.gpu_hours(replace(hours, running=2.0)))
+    assert "running" not in spans.text(gpu_hours(hours))
+    assert "2.00 running" in spans.text(gpu_hours(replace(hours, running=2.0)))
 
 
 def test_bar_shrinks_before_the_words_of_the_counts() -> None:
     states = {State.COMPLETED: 5, State.RUNNING: 4, State.IDLE: 1, State.HELD: 1, State.WAITING: 19}
     few = replace(status(), epoch_states=states)
     counts = "✓ 5 done  ▶ 4 running  ◦ 1 idle  ■ 1 held  · 19 waiting"
-    line = spans.text(overview_header.progress_line(few, 78))
+    line = spans.text(runs_table.progress_line(few, 78))
     assert line.endswith(f"30 epochs  {counts}")
     assert line.startswith("█▓░╳────  "), "a shorter bar"
-    assert spans.text(overview_header.progress_line(few, 66)) == f"30 epochs  {counts}"
+    assert spans.text(runs_table.progress_line(few, 66)) == f"30 epochs  {counts}"
     many = replace(status(), epoch_states=states | {State.RETRYING: 1000, State.WAITING: 1000})
-    line = spans.text(overview_header.progress_line(many, 78))
+    line = spans.text(runs_table.progress_line(many, 78))
     assert line.startswith("█▓░╳"), "where no bar helps, there is one"
     assert "idle" not in line
 
@@ -227,23 +227,21 @@ def test_text_cut_in_the_middle_fits(text: str, cells: int) -> None:
 def test_other_nodes_are_shown_while_active() -> None:
     quiet = status()
     at_work = {State.RUNNING: 2, State.COMPLETED: 5}
-    assert "2 running" in spans.text(
-        overview_header.other_nodes(replace(quiet, other_states=at_work))
-    )
+    assert "2 running" in spans.text(runs_table.other_nodes(replace(quiet, other_states=at_work)))
     at_rest = {State.RUNNING: 0, State.COMPLETED: 5}
-    assert overview_header.other_nodes(replace(quiet, other_states=at_rest)) == ()
+    assert runs_table.other_nodes(replace(quiet, other_states=at_rest)) == ()
 
 
 def test_stalled_dag_is_distinct_from_a_running_one() -> None:
     only = dict.fromkeys(State, 0) | {State.COMPLETED: 4, State.WAITING: 8}
     still = replace(status(), node_states=only, live=True, as_of=AS_OF + timedelta(hours=2))
-    assert spans.text(overview_header.standstill_warning(still)) == "nothing is queued or running"
+    assert spans.text(standstill_warning(still)) == "nothing is queued or running"
     queued = replace(still, node_states=only | {State.IDLE: 1})
-    assert overview_header.standstill_warning(queued) == ()
+    assert standstill_warning(queued) == ()
     over = replace(still, node_states=only | {State.WAITING: 0})
-    assert overview_header.standstill_warning(over) == ()
+    assert standstill_warning(over) == ()
     just_now = replace(still, as_of=max(log.last for log in still.logs if log.last))
-    assert overview_header.standstill_warning(just_now) == ()
+    assert standstill_warning(just_now) == ()
 
 
 # --- long names in tables ---------------------------------------------------------------------

@@ -32,7 +32,7 @@ from metlmon.pool.types import PoolError, ScheddInfo
 from metlmon.text.spans import text as plain_text
 from screens.app import AppOptions
 from screens.help import HelpScreen
-from screens.overview.screen import OverviewScreen
+from screens.overview import OverviewScreen
 from screens.palette import PaletteScreen
 from screens.submit import FormState, LaunchScreen, SubmitScreen, parse_form
 from screens.widgets.form import FormView

@@ -15,7 +15,7 @@ from metlmon.live.feed import Feed, Snapshot
 from metlmon.stats.timeline import build_timeline
 from metlmon.text.spans import text
 from screens.health import HealthScreen
-from screens.overview.screen import OverviewScreen
+from screens.overview import OverviewScreen
 from screens.pool_actions import MenuScreen
 from screens.timeline import TimelineScreen
 from screens.widgets.line_widget import Document

@@ -18,7 +18,7 @@ from metlmon.tables import runs as runs_table
 from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import execution_columns
 from metlmon.text import formatting, spans
-from screens.overview.header import gpu_hours
+from screens.overview import gpu_hours
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log, moment, of_one_job

@@ -16,7 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from screens import app as application  # noqa: E402
 from screens.app import AppOptions, run_app  # noqa: E402
 from screens.base import fault_tolerant_app  # noqa: E402
-from screens.overview.screen import OverviewScreen  # noqa: E402
+from screens.overview import OverviewScreen  # noqa: E402
 from tests.support.fake_pool import FakePool, HostileFeed, HostilePool  # noqa: E402
 from tests.support.sample_snapshots import FakeFeed, update  # noqa: E402
 

@@ -1,1 +1,0 @@
-"""The overview: one row per run."""
