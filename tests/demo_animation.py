@@ -19,8 +19,7 @@ from metlmon.cli.commands.demo import STORY_SECONDS, Captions, read_story
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.replay import Replay, ReplayPiece
 from metlmon.live.session import Session
-from screens.app import MetlmonApp
-from screens.base.context import AppOptions
+from screens.app import AppOptions, MetlmonApp
 
 TARGET: Final = Path(__file__).resolve().parents[1] / ".github" / "demo.svg"
 FRAME_SECONDS: Final = 5

@@ -128,8 +128,8 @@ def open_screens(
     with gc_paused():
         from metlmon.cli import saved_files
         from metlmon.pool.client import PoolClient
-        from screens.app import AppOptions, run_app
-        from screens.base.context import SavedFiles, state_file
+        from screens.app import AppOptions, SavedFiles, run_app
+        from screens.base.screens import state_file
 
     stop_watchdog()
     keep_loaded_code()

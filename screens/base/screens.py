@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial, partialmethod
 from itertools import zip_longest
 from math import inf
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
@@ -24,6 +25,7 @@ from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
+from metlmon.config.user_state import state_directory
 from metlmon.errors import InputError, describe_error, sentence_of, unusable_path
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
@@ -63,7 +65,6 @@ from metlmon.text.spans import (
     wrap_parts,
 )
 from screens.actions import ALL_NAMES, READ_ONLY_REFUSED, bindings_of
-from screens.base.context import ListState
 from screens.terminal.private import FaultTolerant, release_caches
 from screens.widgets.footer import KeyFooter
 from screens.widgets.line_widget import Document, StaticLines
@@ -783,6 +784,27 @@ class ChoiceScreen(ResultModal[tuple[str, ...]]):
             self.return_result((key, *self._others))
         else:
             self.return_result((*self._marked, *self._others) if self._several else None)
+
+
+class ListState(Struct):
+    """What was chosen in a list.
+
+    ``hidden`` are columns that are not shown, ``shown`` those that ``metlmon.toml`` omits;
+    ``column`` is the one by which the rows are sorted; None: they are in the list's own ``order``,
+    an index of its criteria.
+    """
+
+    hidden: list[str] = []
+    shown: list[str] = []
+    column: str | None = None
+    order: int = 0
+    reversed: bool = False
+
+
+def state_file() -> Path | None:
+    """The file of the user's choices, ``lists.json``; None if there is no home."""
+    directory = state_directory()
+    return None if directory is None else directory / "lists.json"
 
 
 class ColumnsScreen(ResultModal[ListState]):

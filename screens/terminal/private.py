@@ -1,6 +1,6 @@
 """Private names of Textual and Rich that are imported, each with its reason.
 
-Private methods are overridden in this package and in ``base/fault_tolerant_app.py`` only: a new
+Private methods are overridden in this package and in ``app.py`` only: a new
 version of Textual needs a look at these (``pyproject.toml`` bounds the version).
 """
 

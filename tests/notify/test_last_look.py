@@ -27,9 +27,8 @@ from metlmon.health.changes import (
     seen,
 )
 from metlmon.snapshot.records import Hold
-from screens.app import AppOptions
+from screens.app import AppOptions, LastLook
 from screens.base import absence
-from screens.base.absence import LastLook
 from tests.support.sample_snapshots import AS_OF, FakeFeed, ledger, status, update
 from tests.support.screen_view import NARROW, WIDE, opened
 

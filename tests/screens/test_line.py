@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from screens.base.fault_tolerant_app import EXIT_TIMEOUT_SECONDS
+from screens.app import EXIT_TIMEOUT_SECONDS
 from screens.widgets.table import Table
 from tests.support.recordings import FIXTURES
 from tests.support.sample_snapshots import FakeFeed, update

@@ -15,8 +15,7 @@ from textual.dom import DOMNode
 
 from metlmon.errors import describe_error, format_traceback
 from metlmon.model.states import State
-from screens.app import AppOptions
-from screens.base.fault_tolerant_app import ERROR_LIMIT
+from screens.app import ERROR_LIMIT, AppOptions
 from screens.overview import OverviewScreen
 from screens.widgets.footer import KeyFooter
 from screens.widgets.table import Table

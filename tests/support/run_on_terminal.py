@@ -15,7 +15,6 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 from screens import app as application  # noqa: E402
 from screens.app import AppOptions, run_app  # noqa: E402
-from screens.base import fault_tolerant_app  # noqa: E402
 from screens.overview import OverviewScreen  # noqa: E402
 from tests.support.fake_pool import FakePool, HostileFeed, HostilePool  # noqa: E402
 from tests.support.sample_snapshots import FakeFeed, update  # noqa: E402
@@ -35,7 +34,7 @@ def main(what: str) -> int:
     if what == "hopeless":
         application.MetlmonApp.on_mount = fail  # type: ignore[method-assign]
     if what == "stuck":
-        fault_tolerant_app.EXIT_TIMEOUT_SECONDS = 0.3  # type: ignore[misc]
+        application.EXIT_TIMEOUT_SECONDS = 0.3  # type: ignore[misc]
     code = run_app(feed, AppOptions(pool_actions=pool))
     assert feed.stopped
     assert pool.closed
