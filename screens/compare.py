@@ -15,7 +15,7 @@ from metlmon.tables.layout import empty_text
 from metlmon.text import formatting
 from metlmon.text.formatting import clip
 from metlmon.text.spans import BOLD, DIM, GOOD, NOTE, Line, TextStyle, join, line
-from screens.base.plots import CHOSEN, run_trace
+from screens.base.plots import CHOSEN, Scale, chart, run_trace
 from screens.base.screens import DocumentScreen
 from screens.curves import (
     COHORT_SIGNS,
@@ -25,8 +25,6 @@ from screens.curves import (
     goal_text,
     metric_position,
 )
-from screens.widgets import plot
-from screens.widgets.plot import Scale
 
 STYLES: Final = (CHOSEN, *COHORTS)
 SIGNS: Final = "*" + COHORT_SIGNS
@@ -121,6 +119,6 @@ class CompareScreen(DocumentScreen, ChartScreen):
 
         def draw(scale: Scale) -> Sequence[Line]:
             signs = self._signs
-            return [*plot.chart([], traces, scale, room - 2, height=height, braille=not signs), ()]
+            return [*chart([], traces, scale, room - 2, height=height, braille=not signs), ()]
 
         return self._chart_lines(curves, [title], draw, room)

@@ -32,10 +32,20 @@ from metlmon.text.spans import (
     line,
     width,
 )
-from screens.base.plots import CHOSEN, OTHER, PlotScreen, areas, chart_scale, place, run_trace
+from screens.base.plots import (
+    CHOSEN,
+    OTHER,
+    Area,
+    PlotScreen,
+    Scale,
+    Trace,
+    areas,
+    chart,
+    chart_scale,
+    place,
+    run_trace,
+)
 from screens.base.screens import ListScreen, SnapshotScreen, beside, compare_marked
-from screens.widgets import plot
-from screens.widgets.plot import Area, Scale, Trace
 
 COHORTS: Final = tuple(
     TextStyle(colour)
@@ -294,9 +304,7 @@ class CurvesScreen(ListScreen, ChartScreen):
 
         def draw(scale: Scale) -> Sequence[Line]:
             shades, traces = self._areas_and_traces(curves, shown)
-            return plot.chart(
-                shades, traces, scale, cells - 2, height=height, braille=not self._signs
-            )
+            return chart(shades, traces, scale, cells - 2, height=height, braille=not self._signs)
 
         return self._chart_lines(curves.runs, self._titles(curves), draw, cells)
 

@@ -27,8 +27,7 @@ from metlmon.text.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, first_that_fits
 from screens.base.screens import ListScreen, heading
 from screens.overview import act_keys
 from screens.pool_actions import ACTION_SCOPES, MAX_JOBS, ActionScreen, Selection, select
-from screens.widgets.line_widget import EDGE, Document, SelectionPane, StaticLines
-from screens.widgets.table import Table
+from screens.widgets.line_widget import EDGE, Document, SelectionPane, StaticLines, Table
 
 REASON_LIMIT: Final = 20_000
 """Maximum characters of a reason: one may contain a whole error log."""

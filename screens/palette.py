@@ -21,7 +21,7 @@ from metlmon.text.formatting import STATES, Colour, Weight, job_id, plain
 from metlmon.text.spans import DIM, KEY, PLAIN, Line, TextStyle, line, merge_spans
 from screens.actions import TABS, actions_of, title_of
 from screens.base.screens import Prompt, ResultModal, SnapshotScreen
-from screens.widgets.table import Table, TableRow
+from screens.widgets.line_widget import Table, TableRow
 
 MAX_ROWS: Final = 200
 """Maximum rows shown: another word finds the others."""

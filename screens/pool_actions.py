@@ -106,8 +106,7 @@ from screens.base.screens import (
     padded,
     rule,
 )
-from screens.widgets.line_widget import Document
-from screens.widgets.table import Table, TableRow
+from screens.widgets.line_widget import Document, Table, TableRow
 
 RESULT_SYMBOLS: Final[Mapping[ResultCode, Symbol]] = {
     ResultCode.DENIED: Symbol("✗", "permission denied", Colour.VERMILLION, Weight.BOLD),

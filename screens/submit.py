@@ -79,6 +79,7 @@ from screens.actions import bindings_of
 from screens.base.screens import (
     ChoiceScreen,
     ConfirmationBase,
+    KeyFooter,
     Sections,
     SnapshotScreen,
     ask_in_thread,
@@ -87,7 +88,6 @@ from screens.base.screens import (
     padded,
     rule,
 )
-from screens.widgets.footer import KeyFooter
 from screens.widgets.form import FormEntry, FormView, plain_with_blanks
 from screens.widgets.line_widget import EDGE, SidePane
 

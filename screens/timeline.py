@@ -74,8 +74,7 @@ from metlmon.text.spans import (
     width,
 )
 from screens.base.screens import ROOMY_LINES, ListScreen
-from screens.widgets.line_widget import StaticLines
-from screens.widgets.table import Table, TableRow
+from screens.widgets.line_widget import StaticLines, Table, TableRow
 
 CURSOR: Final = TextStyle(formatting.Colour.YELLOW, formatting.Weight.BOLD)
 

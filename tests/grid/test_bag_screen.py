@@ -8,7 +8,7 @@ import pytest
 
 from screens.job import JobScreen
 from screens.shards import ShardsScreen
-from screens.widgets.table import Table
+from screens.widgets.line_widget import Table
 from tests.support.builder_feed import BuilderFeed
 from tests.support.dagdir_feed import BAG_AS_OF, bag, dagdir_feed, sweep
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, opened

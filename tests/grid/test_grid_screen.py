@@ -7,8 +7,7 @@ import pytest
 from metlmon.text.spans import text, width
 from screens import sweep as sweep_screen
 from screens.run import RunScreen
-from screens.sweep import PointRunsScreen, SweepScreen
-from screens.widgets.matrix import Matrix, MatrixLayout
+from screens.sweep import Matrix, MatrixLayout, PointRunsScreen, SweepScreen
 from tests.support.dagdir_feed import dagdir_feed, sweep
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, RunningApp, opened
 

@@ -9,11 +9,11 @@ import pytest
 from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.text.spans import DIM, PLAIN, text
+from screens.base.plots import Area, Scale, Trace, chart, scale_of
 from screens.compare import CompareScreen
 from screens.curves import CurvesScreen
 from screens.overview import OverviewScreen
 from screens.run import RunScreen
-from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
 from tests.support.dagdir_feed import dagdir_feed
 from tests.support.recordings import FIXTURES
 from tests.support.sample_snapshots import status, update

@@ -15,8 +15,8 @@ from textual import events
 from screens.app import CONFIRM_SECONDS, AppOptions
 from screens.overview import OverviewScreen
 from screens.pool_actions import ConfirmScreen
-from screens.terminal import input_decoder
-from screens.terminal.input_decoder import PASTE_LIMIT, TAIL_SECONDS, TYPED_LIMIT, InputDecoder
+from screens.terminal import driver
+from screens.terminal.driver import PASTE_LIMIT, TAIL_SECONDS, TYPED_LIMIT, InputDecoder
 from tests.support.fake_pool import NOW, FakePool, QueuedFeed
 from tests.support.sample_snapshots import update
 from tests.support.screen_view import NARROW, EagerApp, RunningApp, opened
@@ -36,8 +36,8 @@ def keys(board: InputDecoder, data: bytes) -> list[str]:
 
 def flushed(board: InputDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Advance the time until no more bytes are awaited."""
-    later = input_decoder.monotonic() + 60
-    monkeypatch.setattr(input_decoder, "monotonic", lambda: later)
+    later = driver.monotonic() + 60
+    monkeypatch.setattr(driver, "monotonic", lambda: later)
     monkeypatch.setattr("textual._parser.get_time", lambda: later * 2)
     list(board.tick())
 
@@ -79,12 +79,12 @@ def test_bytes_in_one_read_are_keys_and_pastes(data: bytes, expected: list[str])
 def test_input_faster_than_typing_is_a_paste(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file pasted into a terminal without bracketed paste: none of its letters is an action."""
     board = InputDecoder()
-    monkeypatch.setattr(input_decoder, "monotonic", lambda: 60.0)
+    monkeypatch.setattr(driver, "monotonic", lambda: 60.0)
     messages = list(board.feed(b"X" * (TYPED_LIMIT + 1)))
     messages += board.feed(b"Dq\r")
     assert [type(m) for m in messages] == [events.Paste, events.Paste], "its end, too"
     assert keys(board, b"\x1b[A") == ["up"]
-    monkeypatch.setattr(input_decoder, "monotonic", lambda: 60.0 + TAIL_SECONDS)
+    monkeypatch.setattr(driver, "monotonic", lambda: 60.0 + TAIL_SECONDS)
     assert keys(board, b"q") == ["q"]
 
 

@@ -29,14 +29,12 @@ from screens.actions import (
     unknown_names,
 )
 from screens.app import AppOptions, MetlmonApp
-from screens.base.screens import SnapshotScreen
+from screens.base.screens import SnapshotScreen, tab_line
 from screens.help import context_lines
 from screens.overview import header
-from screens.widgets.footer import tab_line
+from screens.sweep import Matrix
 from screens.widgets.form import FormView
-from screens.widgets.line_widget import SidePane
-from screens.widgets.matrix import Matrix
-from screens.widgets.table import Table
+from screens.widgets.line_widget import SidePane, Table
 from tests.support.four_sites import placed_feed
 from tests.support.sample_snapshots import FakeFeed, status, update
 from tests.support.screen_view import NARROW, opened

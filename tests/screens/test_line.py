@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from screens.app import EXIT_TIMEOUT_SECONDS
-from screens.widgets.table import Table
+from screens.widgets.line_widget import Table
 from tests.support.recordings import FIXTURES
 from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.screen_view import EagerApp

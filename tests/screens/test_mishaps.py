@@ -16,9 +16,9 @@ from textual.dom import DOMNode
 from metlmon.errors import describe_error, format_traceback
 from metlmon.model.states import State
 from screens.app import ERROR_LIMIT, AppOptions
+from screens.base.screens import KeyFooter
 from screens.overview import OverviewScreen
-from screens.widgets.footer import KeyFooter
-from screens.widgets.table import Table
+from screens.widgets.line_widget import Table
 from tests.support.fake_pool import FakePool, QueuedFeed
 from tests.support.sample_snapshots import FakeFeed, run, status, update
 from tests.support.screen_view import NARROW, EagerApp, RunningApp, opened, visit_all

@@ -12,7 +12,7 @@ from metlmon.snapshot.records import GpuHours, Progress
 from metlmon.tables.runs import columns
 from metlmon.text import spans
 from screens.app import AppOptions
-from screens.widgets.table import Table
+from screens.widgets.line_widget import Table
 from tests.support.sample_snapshots import RUNS, WHOLE, FakeFeed, run, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, EagerApp
 from tests.support.static_sessions import FIXTURES, opened, session

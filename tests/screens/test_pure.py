@@ -16,12 +16,12 @@ from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, Column, distinct_texts, fit_columns
 from metlmon.text import formatting, spans
 from screens.actions import actions_of
+from screens.base.screens import key_line
 from screens.job import spans_by_state, state_bar
 from screens.overview import gpu_hours, standstill_warning
 from screens.pool_actions import executed_sites, known_sites
 from screens.run import ChartBar, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
-from screens.widgets.footer import key_line
 from tests.support.event_logs import Log, of_one_job
 from tests.support.records import job_at, stats_input
 from tests.support.sample_snapshots import AS_OF, RUNS, job_view, status

@@ -16,7 +16,7 @@ from metlmon.text.formatting import gpu_models
 from screens.job import JobScreen
 from screens.run import RunScreen
 from screens.sites import KINDS, ExecutionsScreen, SitesScreen, headline
-from screens.widgets.table import Table
+from screens.widgets.line_widget import Table
 from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import Log, of_one_job, read_ensemble
 from tests.support.four_sites import builder, placed_feed
