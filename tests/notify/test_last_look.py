@@ -27,8 +27,8 @@ from metlmon.health.changes import (
     seen,
 )
 from metlmon.snapshot.records import Hold
+from screens import app as application
 from screens.app import AppOptions, LastLook
-from screens.base import absence
 from tests.support.sample_snapshots import AS_OF, FakeFeed, ledger, status, update
 from tests.support.screen_view import NARROW, WIDE, opened
 
@@ -120,7 +120,7 @@ def test_changes_without_keys_are_not_seen(clock: Clock) -> None:
 async def test_overview_shows_changes_until_the_next_key(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(absence, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(application, "READ_SECONDS", 0.0)
     seen_before(clock)
     feed = FakeFeed(update(replace(LATER, dagdir=str(clock.dagdir))))
     hold = Hold(AS_OF + timedelta(hours=1), None, 60.0, 1, 0, "held", None, None)
