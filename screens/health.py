@@ -9,8 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from metlmon.health.build import make_health
-from metlmon.health.headline import CALM
-from metlmon.health.types import Health, HealthEntry
+from metlmon.health.types import CALM, Health, HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.model.reasons import code_text
 from metlmon.snapshot.records import Job

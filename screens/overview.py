@@ -17,7 +17,6 @@ from textual.app import ComposeResult
 from textual.timer import Timer
 
 from metlmon.health.advice import own_steps
-from metlmon.health.headline import health_headline
 from metlmon.health.types import Health, HealthEntry, Severity, numbered
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import FAILED_JOB, TERMINAL, DagState, State
@@ -854,7 +853,7 @@ def _calm(health: Health, status: Status) -> list[Line]:
     states = status.node_states
     texts, sites = ["nothing needs attention"], line()
     if not any(states.get(state) for state in (State.HELD, *FAILED_JOB)):
-        headline = health_headline(health)
+        headline = health.headline
         # The second form omits the hours of the cause.
         without_hours = headline.line.rpartition(" (")[0] or headline.text
         texts = [headline.line, without_hours, headline.text]
@@ -866,7 +865,7 @@ def _calm(health: Health, status: Status) -> list[Line]:
 
 
 def _stopped(health: Health) -> Line:
-    headline = health_headline(health)
+    headline = health.headline
     return line((f"✗ {headline.label}", ALARM), "   ", (headline.text, BOLD))
 
 

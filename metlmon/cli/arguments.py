@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from metlmon.cli.exit_codes import CONDITIONS
+from metlmon.cli import CONDITIONS
 
 
 class Argument(NamedTuple):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from metlmon.cli import CONDITIONS, Exit
 from metlmon.cli.command_line import chosen_words
-from metlmon.cli.exit_codes import CONDITIONS, Exit
 from metlmon.health.types import Health, HealthSource
 from metlmon.jobfiles.gate_files import ABORT_RULE
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
@@ -144,7 +144,7 @@ def _held(status: Status, health: HealthSource) -> Exit | None:
 
 def _has_open(health: Health | None, condition: str) -> bool:
     """Whether the health has an open entry of this condition."""
-    from metlmon.health.kinds import KINDS
+    from metlmon.health.types import KINDS
 
     entries = health.open_entries if health is not None else ()
     return any(KINDS[entry.kind].condition == condition for entry in entries)

@@ -13,8 +13,8 @@ from contextlib import suppress
 from keyword import iskeyword
 from typing import Any, Final, NoReturn
 
+from metlmon.cli import Exit
 from metlmon.cli.arguments import ABSENT, COMMANDS, GROUPS, load_module
-from metlmon.cli.exit_codes import Exit
 from metlmon.memory import gc_paused, set_thresholds
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."

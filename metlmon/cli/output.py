@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, cast
 
 from msgspec import Struct
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.errors import InputError, shorten_words
 from metlmon.live.file_access import replacing
 from metlmon.model.model_state import Notice

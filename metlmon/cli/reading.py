@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import asdict, replace
 
+from metlmon.cli import Exit
 from metlmon.cli.arguments import COMMANDS
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_message, print_warnings, waiting_line
 from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from metlmon.cli.output import LISTED, warning_line
 from metlmon.cli.text_output import TextOutput
-from metlmon.health.headline import health_headline
 from metlmon.model.reasons import code_text
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import DagRow, GpuHours, Run, RunView, Status
@@ -203,7 +202,7 @@ def _forecast_lines(forecast: Forecast) -> Iterator[Line]:
 
 def _health_lines(health: Health) -> Iterator[Line]:
     """The first line of health, unless all is well."""
-    headline = health_headline(health)
+    headline = health.headline
     if headline.severity is not None:
         others = headline.others
         more = f" (and {number(others)} more: metlmon health)" if others else ""

@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from metlmon.config.user_state import read_state, state_path
 from metlmon.health.facts import HealthFacts
-from metlmon.health.groups import short_cause
-from metlmon.health.hold_text import hold_text
+from metlmon.health.groups import hold_text, short_cause
 from metlmon.health.removals import removal_of
 from metlmon.health.sites import black_holes
 from metlmon.live.feed import StatsInput

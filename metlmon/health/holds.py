@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 
 from metlmon.health.advice import hold_advice
 from metlmon.health.facts import HealthFacts
-from metlmon.health.groups import Group
-from metlmon.health.hold_text import HoldCause, failed_urls, hold_cause, hold_text
+from metlmon.health.groups import Group, HoldCause, failed_urls, hold_cause, hold_text
 from metlmon.health.removals import Removals, last_hold
 from metlmon.model.job_events import JobKey
 from metlmon.model.reasons import find_policy, removal_limit

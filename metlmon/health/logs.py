@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from metlmon.health.advice import PUT_RESCUE_BACK, RUN_THE_REST
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
-from metlmon.health.kinds import KINDS
 from metlmon.health.losses import TOGETHER_SECONDS, end_of, group_by_time
-from metlmon.health.types import HealthEntry, Severity
+from metlmon.health.types import KINDS, HealthEntry, Severity
 from metlmon.model.job import END_NOT_LOGGED
 from metlmon.model.states import DagState
 from metlmon.snapshot.records import Execution, job_key

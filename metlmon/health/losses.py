@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from metlmon.health.advice import KIND_ADVICE, QUOTA, RESUBMIT_JOBS, SEE_OUTPUT, VACATE_ADVICE
 from metlmon.health.facts import HealthFacts
-from metlmon.health.groups import Group, make_entry, short_cause
-from metlmon.health.hold_text import shorten
+from metlmon.health.groups import Group, make_entry, short_cause, shorten
 from metlmon.health.holds import Holds
 from metlmon.health.nodes import Failures
 from metlmon.health.removals import BY_DAGMAN, Removals

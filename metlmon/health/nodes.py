@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from metlmon.health.advice import KIND_ADVICE, RESUBMIT, hold_advice
 from metlmon.health.facts import WAITED_FOR, HealthFacts
-from metlmon.health.groups import Group, make_entry, short_cause
-from metlmon.health.hold_text import hold_text, shorten
+from metlmon.health.groups import Group, hold_text, make_entry, short_cause, shorten
 from metlmon.health.removals import Removals, removal_of
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.jobfiles.error_lines import ErrorLine

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 from metlmon.health.advice import KIND_ADVICE, RESUBMIT, hold_advice
 from metlmon.health.facts import HealthFacts
-from metlmon.health.groups import Group
-from metlmon.health.hold_text import HoldCause, hold_cause, hold_text, shorten
+from metlmon.health.groups import Group, HoldCause, hold_cause, hold_text, shorten
 from metlmon.health.types import Severity
 from metlmon.model.job_events import JobKey, NodeKey
 from metlmon.model.reasons import find_policy, held_limit

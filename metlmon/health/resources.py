@@ -10,9 +10,8 @@ from metlmon.eventlog.events import ResourceUsage, least_amount
 from metlmon.health.advice import OUT_OF_RESOURCES
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry, unique
-from metlmon.health.kinds import KINDS
 from metlmon.health.losses import end_of
-from metlmon.health.types import HealthEntry, Severity
+from metlmon.health.types import KINDS, HealthEntry, Severity
 from metlmon.snapshot.records import HOUR, Execution, HourUnit
 from metlmon.stats.resources import RESOURCES, requested
 from metlmon.stats.totals import group_by

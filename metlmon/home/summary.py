@@ -13,7 +13,6 @@ from msgspec.structs import asdict
 from metlmon.config.settings import EVENT_NAMES
 from metlmon.health.build import make_health
 from metlmon.health.changes import changes_since, load_last_seen, since_seen
-from metlmon.health.headline import health_headline
 from metlmon.health.types import Health, Severity
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
@@ -132,7 +131,7 @@ def make_figures(reader: DagdirReader) -> Figures:
     health = make_health(stats_input)
     forecast = make_forecast(stats_input)
     counted = counted_states(status)
-    headline, worst = health_headline(health), health.worst
+    headline, worst = health.headline, health.worst
     seen = load_last_seen(Path(reader.path_given))
     return Figures(
         as_of=status.as_of,

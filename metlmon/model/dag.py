@@ -31,7 +31,7 @@ from metlmon.dagman.records import (
     Workflow,
 )
 from metlmon.dagman.reports import CondorSub, rescue_number
-from metlmon.eventlog.redaction import redact_and_truncate
+from metlmon.eventlog.events import redact_and_truncate
 from metlmon.model.clock import (
     Clock,
     ClockObservation,

@@ -18,8 +18,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from metlmon.eventlog.events import Aborted, Event, Held, Terminated
-from metlmon.eventlog.redaction import redact_and_truncate
+from metlmon.eventlog.events import Aborted, Event, Held, Terminated, redact_and_truncate
 from metlmon.model.states import DagState
 
 MAX_FINAL_STATUS: Final = 2

@@ -29,8 +29,8 @@ from metlmon.eventlog.events import (
     PreSkip,
     Submit,
     Terminated,
+    without_environment,
 )
-from metlmon.eventlog.redaction import without_environment
 from metlmon.jobfiles.gate_files import RunGate
 from metlmon.model.attribution import (
     DAGMAN_IN_AD,

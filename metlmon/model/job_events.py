@@ -15,13 +15,14 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from metlmon.dagman.records import Node
-from metlmon.eventlog.events import Event, Submit
-from metlmon.eventlog.reader import current_name
-from metlmon.eventlog.redaction import (
+from metlmon.eventlog.events import (
+    Event,
+    Submit,
     redact_and_truncate,
     redact_event,
     redact_first_line,
 )
+from metlmon.eventlog.reader import current_name
 from metlmon.model.job import JobHistory, apply_event, fold, note_image_size
 from metlmon.model.states import TERMINAL, State
 

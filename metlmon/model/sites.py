@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from metlmon.config.settings import Settings
 from metlmon.eventlog.events import Execute
-from metlmon.text.site_lists import site_list
+from metlmon.text.formatting import site_list
 
 SiteAndGpu: TypeAlias = tuple[str | None, str | None]
 """Site and GPU model."""

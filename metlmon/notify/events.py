@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metlmon.health.kinds import KINDS
-from metlmon.health.types import Health, HealthEntry, Severity
+from metlmon.health.types import KINDS, Health, HealthEntry, Severity
 from metlmon.model.states import DagState
 from metlmon.snapshot.records import DagRow, Status
 from metlmon.text.formatting import count, directory_name, number, plain

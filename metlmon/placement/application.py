@@ -69,9 +69,8 @@ from metlmon.pool.types import (
 from metlmon.snapshot.records import Run
 from metlmon.stats.estimates import LeftOut
 from metlmon.stats.totals import group_by
-from metlmon.text.formatting import count, plain
+from metlmon.text.formatting import SEPARATOR, count, joined, plain, site_list
 from metlmon.text.record_json import Nullable
-from metlmon.text.site_lists import SEPARATOR, joined, site_list
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 200

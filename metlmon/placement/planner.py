@@ -65,8 +65,7 @@ from metlmon.stats.pool_profiles import (
     pool_of,
 )
 from metlmon.stats.totals import group_by
-from metlmon.text.formatting import count, duration, plain
-from metlmon.text.site_lists import site_list
+from metlmon.text.formatting import count, duration, plain, site_list
 
 # --- what each pool offers -----------------------------------------------------------------
 

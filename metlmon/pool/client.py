@@ -72,8 +72,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.records import DagRow, Job, Status
-from metlmon.text.formatting import plain
-from metlmon.text.site_lists import site_list
+from metlmon.text.formatting import plain, site_list
 
 MAX_PRIORITY: Final = 2**31 - 1
 """``JobPrio`` is an ``int`` to the schedd."""

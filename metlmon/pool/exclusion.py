@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from metlmon.pool.protocol import SITE
-from metlmon.text.site_lists import SEPARATOR, joined, site_list
+from metlmon.text.formatting import SEPARATOR, joined, site_list
 
 ATTRIBUTE: Final = "MetlExcluded"
 """The job's attribute with the excluded sites and hosts."""

@@ -40,8 +40,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.redact import redact_secrets
-from metlmon.text.formatting import plain
-from metlmon.text.site_lists import joined, site_list
+from metlmon.text.formatting import joined, plain, site_list
 
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 """Uuids and node names that can be part of a file name."""

@@ -50,8 +50,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.records import DagRow, Job, Run, Status
-from metlmon.text.formatting import DAG_STATES, count, plain, request_amount
-from metlmon.text.site_lists import SEPARATOR, site_list
+from metlmon.text.formatting import DAG_STATES, SEPARATOR, count, plain, request_amount, site_list
 
 LAST: Final = "its last epoch is under way: nothing comes after it"
 NOT_REQUESTED: Final = "nothing is asked of it that could be taken back"

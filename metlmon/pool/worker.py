@@ -42,7 +42,7 @@ from metlmon.pool.protocol import (
     encodable,
 )
 from metlmon.redact import redact_secrets
-from metlmon.text.site_lists import joined, site_list
+from metlmon.text.formatting import joined, site_list
 
 LONGEST_TEXT: Final = 4096
 """Characters used of a text attribute; jobs can set texts of megabytes."""

@@ -7,7 +7,6 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Final
 
-from metlmon.health.headline import health_headline
 from metlmon.health.types import Health
 from metlmon.remote.paths import as_typed
 from metlmon.report import usage_tables as tables
@@ -97,7 +96,7 @@ def _name(status: Status) -> str:
 def _verdict(health: Health) -> str:
     """The first line of Health, and what to do about the worst entry."""
     advice = health.worst.advice if health.worst is not None else ""
-    return plain(" → ".join(filter(None, (health_headline(health).line, advice))), VERDICT_LIMIT)
+    return plain(" → ".join(filter(None, (health.headline.line, advice))), VERDICT_LIMIT)
 
 
 def _headline(usage: ReportUsage, digits: int) -> str:

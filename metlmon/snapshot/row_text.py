@@ -27,8 +27,8 @@ from metlmon.text.formatting import (
     number,
     ordinal,
     plain,
+    site_list,
 )
-from metlmon.text.site_lists import site_list
 
 MAX_NAME: Final = 60
 MAX_REASON: Final = 400

@@ -38,9 +38,8 @@ from metlmon.stats.causes import failures_of_runs, is_of_place
 from metlmon.stats.simulation import KaplanMeier, Lifetime, gamma_quantile
 from metlmon.stats.slots import SlotUse, slot_end
 from metlmon.stats.windows import ALL, TimeWindow
-from metlmon.text.formatting import count, share
+from metlmon.text.formatting import count, share, site_list
 from metlmon.text.record_json import Flat, Nullable
-from metlmon.text.site_lists import site_list
 
 T = TypeVar("T", float, datetime)
 

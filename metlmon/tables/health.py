@@ -10,9 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.health.advice import own_steps
-from metlmon.health.headline import health_headline
-from metlmon.health.kinds import KINDS
-from metlmon.health.types import Health, HealthEntry, Severity, numbered
+from metlmon.health.types import KINDS, Health, HealthEntry, Severity, numbered
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.records import Run
@@ -69,7 +67,7 @@ def health_lines(health: Health, as_of: datetime | None, cells: int | None) -> l
     It begins with the figures of stopped runs, or with the statement that all is well; otherwise
     with the worst entry. ``cells``: the width; None for a pipe, whose lines are not wrapped.
     """
-    headline = health_headline(health)
+    headline = health.headline
     lines = [headline_line(health), ()] if headline.label or headline.severity is None else []
     for (heading, _), entries in groupby(health.open_entries, key=lambda e: (e.heading, e.policy)):
         group = list(entries)
@@ -91,7 +89,7 @@ def headline_line(health: Health, *, brief: bool = False) -> Line:
 
     ``brief``: if all is well, without the main cause of badput.
     """
-    headline = health_headline(health)
+    headline = health.headline
     if headline.severity is None:
         return line((f" ✓ {headline.text if brief else headline.line}", GOOD))
     symbol = SEVERITIES[headline.severity]

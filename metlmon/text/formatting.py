@@ -524,3 +524,19 @@ def directory_label(dagdir: str) -> str:
     """The path as given, or a name if it has none (``.``, ``..``)."""
     name = os.path.basename(os.path.normpath(dagdir))
     return directory_name(dagdir) if name in (os.curdir, os.pardir) else as_typed(dagdir)
+
+
+# --- lists of sites, as in MetlSite, MetlExcluded and the files of the gate -----------
+
+SEPARATOR: Final = "|"
+"""Separates the sites of a list; names may contain commas and blanks."""
+
+
+def site_list(text: str) -> tuple[str, ...]:
+    """The sites of a list; a single name is a list of one."""
+    return tuple(filter(None, (name.strip() for name in text.split(SEPARATOR))))
+
+
+def joined(sites: Iterable[str]) -> str:
+    """The sites as a list."""
+    return SEPARATOR.join(sites)

@@ -34,7 +34,7 @@ from metlmon.authoring.request import (
 )
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import write_plan
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from tests.support.commands import Captured, run_command
 from tests.support.sample_requests import a_request, nap, read_plan
 

@@ -29,7 +29,7 @@ from metlmon.authoring.request import (
 )
 from metlmon.authoring.templates import template_for
 from metlmon.authoring.write_files import write_plan
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from tests.support.commands import Captured, run_command
 from tests.support.sample_requests import NAP, a_request, text_of
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from metlmon.authoring.request import EnsembleShape
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client
 from tests.support.commands import Captured, json_output, run_command

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.cli import Exit
 from metlmon.cli.arguments import COMMANDS, GROUPS
 from metlmon.cli.commands.help import GUIDE, sections
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.errors import InputError
 from metlmon.tables import runs

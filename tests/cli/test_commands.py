@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.cli import arguments
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit, arguments
 from metlmon.cli.main import main
 from metlmon.live.feed import unread
 from metlmon.model.states import DagState, State

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.main import main
 from metlmon.config.loader import cache_directory, load_settings
 from metlmon.config.settings import AllocationSettings

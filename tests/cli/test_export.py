@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import metlmon
+from metlmon.cli import Exit
 from metlmon.cli.commands import export as exporting
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.tables.frames import TABLES, dtype
 from metlmon.tables.layout import Kind

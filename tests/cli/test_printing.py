@@ -15,8 +15,7 @@ import pytest
 from msgspec import Struct
 from rich.cells import cell_len
 
-from metlmon.cli import output
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit, output
 from metlmon.cli.output import EnsembleOutput, print_record, print_records, waiting_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.model.model_state import Notice

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.cli import Exit
 from metlmon.cli.commands import report
-from metlmon.cli.exit_codes import Exit
 from metlmon.report.to_text import text_lines
 from tests.support.commands import Captured, json_output, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir

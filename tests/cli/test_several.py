@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli import reading
+from metlmon.cli import Exit, reading
 from metlmon.cli.commands import status as status_command
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.home.places import save_list
 from tests.support.commands import Captured, json_output, run_command

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.main import main
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.recordings import FIXTURES

@@ -11,9 +11,8 @@ import pytest
 
 from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import Policy, Request, StopRules
-from metlmon.cli import session_setup
+from metlmon.cli import Exit, session_setup
 from metlmon.cli.commands import new
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client
 from metlmon.pool.types import PoolError

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli import reading
+from metlmon.cli import Exit, reading
 from metlmon.cli.commands import status as commands_status
-from metlmon.cli.exit_codes import Exit
 from metlmon.live import file_access, follower
 from metlmon.live import session as session_module
 from metlmon.live.dagdir_reader import DagdirReader

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.main import main
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.live.feed import StatsInput

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.health.build import make_health
-from metlmon.health.headline import health_headline
 from metlmon.health.types import Health, Severity
 from metlmon.model.job import JobHistory
 from metlmon.model.states import DagState, Outcome, State
@@ -163,7 +162,7 @@ def test_missing_events_are_not_reported_as_calm(tmp_path: Path) -> None:
     )
     made = dagdir(tmp_path, ONE, *lines)
 
-    headline = health_headline(health_of(made.reader(live=True).snapshot_builder()))
+    headline = health_of(made.reader(live=True).snapshot_builder()).headline
     assert headline.severity is not None
     assert "no event log" in headline.line
 

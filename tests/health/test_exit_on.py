@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.cli.exit_codes import CONDITIONS, Exit
+from metlmon.cli import CONDITIONS, Exit
 from metlmon.cli.exit_conditions import exit_condition
 from metlmon.health.build import make_health
-from metlmon.health.headline import CALM
+from metlmon.health.types import CALM
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
 from tests.conftest import Shared

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from metlmon.health.advice import HOLD_ADVICE, VACATE_ADVICE
 from metlmon.health.build import make_health
-from metlmon.health.headline import CALM, health_headline
-from metlmon.health.types import Health, Severity
+from metlmon.health.types import CALM, Health, Severity
 from metlmon.model.queue import HELD, QueueJob, QueueSnapshot
 from metlmon.model.reasons import code_name
 from metlmon.placement.annexes import make_annexes
@@ -233,7 +232,7 @@ def test_released_job_is_closed(tmp_path: Path) -> None:
     health = of_log(tmp_path, log)
     assert not health.open_entries
     assert only(health, "held", is_open=False).until == log.time - timedelta(hours=0.1)
-    assert health_headline(health).line == CALM
+    assert health.headline.line == CALM
 
 
 # --- failures ---------------------------------------------------------------------------------

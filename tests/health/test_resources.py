@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.health.build import make_health
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.text.formatting import hours, size

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from metlmon.health.build import make_health
-from metlmon.health.headline import CALM as ALL_WELL
-from metlmon.health.headline import health_headline
+from metlmon.health.types import CALM as ALL_WELL
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.feed import StatsInput
@@ -70,19 +69,19 @@ def test_healthy_recordings_have_no_open_entry(name: str) -> None:
     health = make_health(recorded(FIXTURES / name))
     assert not health.open_entries
     assert health.closed_entries
-    assert health_headline(health).line.startswith(ALL_WELL)
+    assert health.headline.line.startswith(ALL_WELL)
 
 
 def test_calm_headline_has_high_badput_and_its_cause(
     shared: Shared,
 ) -> None:
     health = make_health(read := recorded(shared("examples/metl-aws")))
-    line = health_headline(health).line
+    line = health.headline.line
     removed = sum(e.gpu_hours for e in health.closed_entries if e.kind == "removed-by-user")
     assert line == f"{ALL_WELL} · 42 % badput: mostly removed by a user ({removed:.0f} GPU-h)"
     (narrow,) = health_lines(health, read.status, 78, roomy=False)
     assert "mostly removed by a user" in text_of(narrow)
-    assert health_headline(make_health(basis(CALM))).line == ALL_WELL
+    assert make_health(basis(CALM)).headline.line == ALL_WELL
 
 
 def test_error_output_is_the_cause_of_a_failure() -> None:

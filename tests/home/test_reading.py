@@ -13,7 +13,6 @@ import pytest
 from metlmon.cli.reading import read_health, read_whole
 from metlmon.config.user_state import state_path, write_state
 from metlmon.health.changes import PURPOSE, seen
-from metlmon.health.headline import health_headline
 from metlmon.home import finder, reading, worker
 from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
@@ -92,7 +91,7 @@ def test_lines_have_the_figures_of_the_dashboard() -> None:
             sum(run.epochs_done + run.epochs_skipped for run in status.runs),
             sum(counts.values()),
         )
-        assert line.headline == health_headline(health).line
+        assert line.headline == health.headline.line
         assert (line.trouble is None) == (health.worst is None)
         assert line.hours == status.hours
         assert line.as_of == status.as_of

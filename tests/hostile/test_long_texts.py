@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.eventlog.redaction import TEXT_LIMIT, redact_and_truncate
+from metlmon.eventlog.events import TEXT_LIMIT, redact_and_truncate
 from tests.hostile.dagdir import Dagdir, write
 from tests.support.command_server import Ran, read_before
 

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from metlmon.cli import Exit
 from metlmon.cli.arguments import COMMANDS
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.tracking.mlflow_export import MlflowExporter
 from tests.support.faulty_tracker import (

@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.eventlog.events import (
+    BODY_LIMIT,
+    SHORT,
+    TEXT_LIMIT,
     Aborted,
     Event,
     Evicted,
@@ -22,7 +25,6 @@ from metlmon.eventlog.events import (
     Transfer,
     UsageRow,
 )
-from metlmon.eventlog.redaction import BODY_LIMIT, SHORT, TEXT_LIMIT
 from metlmon.model import job_events
 from metlmon.model.job_events import LoggedJob, RecentJobs, Stream
 from metlmon.model.model_state import LogRole

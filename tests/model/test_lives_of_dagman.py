@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.exit_conditions import exit_condition
 from metlmon.health.build import make_health
 from metlmon.model.model_state import LogRole

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.config.loader import read_webhook
 from metlmon.config.settings import NotifySettings
 from metlmon.health.changes import load_last_seen

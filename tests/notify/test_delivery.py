@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from metlmon.config.loader import read_webhook
 from metlmon.config.settings import EVENT_NAMES
 from metlmon.config.user_state import state_lock, state_path
-from metlmon.health.kinds import KINDS
-from metlmon.health.types import Health, HealthEntry, Severity
+from metlmon.health.types import KINDS, Health, HealthEntry, Severity
 from metlmon.model.states import DagState, State
 from metlmon.notify import channels
 from metlmon.notify.channels import (

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from metlmon.cli import Exit
 from metlmon.cli.commands import advise, status
-from metlmon.cli.exit_codes import Exit
 from metlmon.placement.application import perform_application
 from metlmon.pool import client
 from metlmon.pool.annex_ads import AnnexAnswer, FreeGpus

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from metlmon.cli import Exit
 from metlmon.cli.arguments import ACTIONS
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client
 from metlmon.pool.types import PoolAction, QueueJob

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.remote import agent, connection

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.authoring.runs import requirements
+from metlmon.cli import Exit
 from metlmon.cli.commands import act
-from metlmon.cli.exit_codes import Exit
 from metlmon.pool import client
 from metlmon.pool.gate_requests import ONE_SITE
 from metlmon.pool.types import SiteInfo

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.main import main
 
 Captured = pytest.CaptureFixture[str]

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.reading import input_with_trainings
 from metlmon.tracking.mlflow_client import TrackingClient
 from metlmon.tracking.mlflow_export import MlflowExporter

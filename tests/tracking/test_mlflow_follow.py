@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import pytest
 
+from metlmon.cli import Exit
 from metlmon.cli.commands import export_mlflow
 from metlmon.cli.commands.export_mlflow import MlflowFollower
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.main import main
 from metlmon.cli.reading import input_with_trainings
 from metlmon.tracking import mlflow_export

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import parser as classic_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.model.reasons import code_text
 from metlmon.model.states import State
 from metlmon.text.formatting import plain

@@ -13,7 +13,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.stats.sweep import Variable
 from metlmon.tracking.optuna_journal import distribution_of, typed_value
 from tests.generated import sweeps

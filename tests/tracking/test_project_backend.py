@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from metlmon.cli import Exit
 from metlmon.cli.commands.export_mlflow import export_until_end
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool.types import PoolError
 from tests.support.commands import Captured

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from metlmon.cli import Exit
 from metlmon.cli.command_line import swap_target_and_directory
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import LISTED, Output, print_message, print_output
 from metlmon.cli.reading import one_run, open_reader
 from metlmon.errors import InputError

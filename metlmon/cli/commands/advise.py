@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
+from metlmon.cli import Exit
 from metlmon.cli.commands.act import confirmed, exit_status, result_line
 from metlmon.cli.commands.status import follow
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import has_ended
 from metlmon.cli.output import EnsembleOutput, print_message, print_record, show
 from metlmon.cli.queue_report import query_annexes

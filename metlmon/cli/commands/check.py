@@ -11,7 +11,7 @@ from typing import Final
 
 from metlmon.authoring.lint.rules import LintResult, LintSeverity, RequestedAmount
 from metlmon.authoring.lint.run import check as lint
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.output import Output, print_output
 from metlmon.cli.reading import read_whole, stats_input
 from metlmon.config.loader import load_configuration

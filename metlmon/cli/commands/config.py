@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.output import Output, print_message, print_output
 from metlmon.config.loader import (
     Configuration,

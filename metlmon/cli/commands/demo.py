@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 from msgspec import json
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.output import is_terminal, print_message
 from metlmon.cli.reading import input_with_trainings
 from metlmon.cli.session_setup import RECORDING, open_screens

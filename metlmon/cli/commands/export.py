@@ -14,9 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from metlmon.cli import Exit
 from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.command_line import chosen_words
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import (
     OutputFile,
     print_message,

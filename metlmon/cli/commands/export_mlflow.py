@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from metlmon.cli import Exit
 from metlmon.cli.commands.report import report_of
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_message, print_warnings, waiting_line
 from metlmon.cli.reading import input_with_trainings, open_reader
 from metlmon.config.loader import load_settings

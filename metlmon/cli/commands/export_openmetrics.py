@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.output import STDOUT, OutputFile, print_message, print_warnings
 from metlmon.cli.reading import (
     feed_stats,

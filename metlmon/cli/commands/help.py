@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from metlmon.cli import Exit
 from metlmon.cli.arguments import load_module
-from metlmon.cli.exit_codes import Exit
 from metlmon.errors import InputError
 
 COLUMNS = "Columns"

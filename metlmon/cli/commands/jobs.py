@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from metlmon.cli import Exit
 from metlmon.cli.command_line import chosen_words
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import LISTED, EnsembleOutput, print_records
 from metlmon.cli.queue_report import QueueReport, query_queue
 from metlmon.cli.reading import check_only, open_reader

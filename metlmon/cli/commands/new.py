@@ -71,7 +71,7 @@ from metlmon.authoring.runs import DESCRIPTION, epochs_of, gpus_of
 from metlmon.authoring.templates import bundled_templates, load_template, template_for
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import is_same_file, new_directory, path_exists, write_plan
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.output import Output, is_terminal, print_message, print_output, waiting_line
 from metlmon.cli.reading import open_reader, read_whole, stats_input
 from metlmon.cli.text_output import TextOutput

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.output import print_message
 from metlmon.cli.reading import open_reader, read_health
 from metlmon.config.loader import load_settings

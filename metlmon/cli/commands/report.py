@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from metlmon.cli.exit_codes import Exit
+from metlmon.cli import Exit
 from metlmon.cli.output import STDOUT, Output, OutputFile, print_output, terminal_width
 from metlmon.cli.reading import input_with_trainings, open_reader, stats_input, window_of
 from metlmon.errors import InputError

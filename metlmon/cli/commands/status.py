@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from metlmon.cli import Exit
 from metlmon.cli.commands.jobs import NodeOutput, node_output
-from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import exit_condition
 from metlmon.cli.output import EnsembleOutput, is_terminal, print_message, print_record
 from metlmon.cli.queue_report import QueueReport, query_queue
@@ -35,7 +35,6 @@ from metlmon.cli.reading import (
 )
 from metlmon.errors import InputError
 from metlmon.health.build import make_health
-from metlmon.health.headline import health_headline
 from metlmon.health.types import Health, HealthEntry, HealthSource
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
@@ -239,7 +238,7 @@ def _print(reader: DagdirReader, as_json: bool, several: bool = False) -> None:
     result = read_health(reader)
     builder = reader.snapshot_builder()
     if as_json:
-        headline = health_headline(result).line
+        headline = result.headline.line
         print_record(HealthOutput, builder, one_line=several, headline=headline, result=result)
         return
     from metlmon.cli.text_output import TextOutput
