@@ -321,6 +321,19 @@ class NodeStateResolver:
             newest = status
         return newest
 
+    def _rescue_report(self, node: Node) -> NodeReport | None:
+        """The report of the newest rescue file that a node with a POST script had failed by then.
+
+        If its job had not, its POST script had.
+        """
+        rescue = self._dag.current_rescue()
+        if node.post is None or rescue is None or rescue.created is None:
+            return None
+        if node.name not in rescue.failed:
+            return None
+        time = self._clock.to_local(rescue.created.timestamp())
+        return NodeReport(NodeReportKind.GAVE_UP, time, text=failure_text("post", None))
+
     def _reports(self, name: str) -> list[NodeReport]:
         """DAGMan's reports about a node up to the cut, with local times and in their order."""
         reports: list[NodeReport] = []
@@ -364,6 +377,7 @@ class NodeStateResolver:
         if result is None:
             return self._resolve_without_job(record, report)
         state, since, job = result.state, result.since, result.job
+        report = report or self._rescue_report(record.node)
         if (
             self._alive
             and state not in ACTIVE
@@ -385,8 +399,8 @@ class NodeStateResolver:
             is_of_one_proc = report.kind in (NodeReportKind.JOB_DONE, NodeReportKind.JOB_FAILED)
             if len(result.procs) == 1 or not is_of_one_proc:
                 state, since = self._state_by_newer_report(report, state, since)
-        elif self._awaits_post_script(record, report, state):
-            state = State.POST
+        elif self._awaits_post_script(record, result, report):
+            state = self._state_before_post_script(state)
         resolved = NodeState(state, since, job, submitted=result.submitted)
         resolved = self._with_failure(resolved, record, result, report, post)
         is_service = record.node.kind is NodeKind.SERVICE
@@ -497,16 +511,29 @@ class NodeStateResolver:
         return None
 
     def _awaits_post_script(
-        self, record: NodeRecord, report: NodeReport | None, state: State
+        self, record: NodeRecord, result: SubmissionResult, report: NodeReport | None
     ) -> bool:
-        """Whether the job has ended, and DAGMan will run the POST script next.
+        """Whether the job has ended, and DAGMan has not ended the POST script by its files.
 
-        The node is then neither done nor failed, whatever the job returned. Requires a report of
-        DAGMan about this node.
+        These are a report about this node, or else nodes.log, which would have the 016.
         """
-        if record.node.post is None or not self._alive or state in ACTIVE:
+        if record.node.post is None or result.state in ACTIVE:
             return False
-        return report is not None and report.kind in REPORTS_BEFORE_JOB_END
+        if report is not None:
+            return report.kind in REPORTS_BEFORE_JOB_END
+        return any(job.nodes_logs for job in result.procs)
+
+    def _state_before_post_script(self, state: State) -> State:
+        """The state of a node whose POST script has not ended; ``state``: that of its job.
+
+        DAGMan runs the script next, whatever the job returned. If it has ended instead, the next
+        one runs the node again.
+        """
+        if self._alive:
+            return State.POST
+        if state is not State.COMPLETED:
+            return state
+        return State.WAITING if self._dag.has_run() else State.UNKNOWN
 
     def _state_by_newer_report(
         self, report: NodeReport, state: State, since: datetime | None
@@ -515,8 +542,8 @@ class NodeStateResolver:
         match report.kind:
             case NodeReportKind.PRE:
                 return (State.PRE if self._alive else state), report.time
-            case NodeReportKind.POST if self._alive:
-                return State.POST, report.time
+            case NodeReportKind.POST if self._alive or state is State.COMPLETED:
+                return self._state_before_post_script(state), report.time
             case NodeReportKind.PRE_FAILED | NodeReportKind.SUBMIT_FAILED:
                 return State.FAILED, report.time
             case NodeReportKind.DONE | NodeReportKind.JOB_DONE:
@@ -1235,7 +1262,8 @@ class UnrecordedNodes:
             return NodeState(
                 State.COMPLETED, None, state.job, inferred=True, submitted=state.submitted
             )
-        if node.post is not None and state.state in FAILED_JOB and not evidence.recorded:
+        is_failed = state.state in FAILED_JOB and state.failure is None
+        if node.post is not None and is_failed and not evidence.recorded:
             # The POST script decides, and only DAGMan's files have its result.
             return NodeState(State.UNKNOWN, state.since, state.job, submitted=state.submitted)
         parents = [

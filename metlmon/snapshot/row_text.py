@@ -176,6 +176,8 @@ def _waiting(row: NodeRow) -> str:
         return f"{WAITS}{name_list(row.waits_for, row.unfinished_parents)}"
     if row.kind == "final":
         return "waits for the end of all others"
+    if row.job_state is State.COMPLETED:
+        return "its job succeeded, but DAGMan ended before its POST script did"
     if row.parents:
         return "nothing is before it any more: DAGMan has not submitted it"
     return "not submitted yet"

@@ -11,6 +11,7 @@ import pytest
 from metlmon.config.settings import Settings
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
+from metlmon.snapshot.row_text import state_reason
 from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble
 
 EPOCH0, EPOCH1, EPOCH2 = (f"run0-train_epoch{n}" for n in range(3))
@@ -191,7 +192,42 @@ def test_post_script_of_an_earlier_submission_is_ignored() -> None:
     log = Log(*NODES_LOG).submit(77, EPOCH0).execute(77).terminate(77, 1).post(77, EPOCH0, 1)
     assert read_ensemble(SCRIPTED, log.submit(78, EPOCH0).execute(78)).node(EPOCH0) is State.RUNNING
     log.terminate(78, 0)
-    assert read_ensemble(SCRIPTED, log).node(EPOCH0) is State.COMPLETED
+    assert read_ensemble(SCRIPTED, log).node(EPOCH0) is State.UNKNOWN
+    assert read_ensemble(SCRIPTED, log.post(78, EPOCH0)).node(EPOCH0) is State.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("reports", "state"),
+    [
+        pytest.param(["Running POST script of Node {}..."], State.WAITING, id="interrupted"),
+        pytest.param(["ULOG_JOB_TERMINATED"], State.WAITING, id="not begun"),
+        pytest.param(["POST Script of node {} completed successfully."], State.COMPLETED, id="ok"),
+    ],
+)
+def test_dagman_ended_before_a_post_script_did(reports: list[str], state: State) -> None:
+    """The next DAGMan runs a node again whose job alone has succeeded."""
+    log = Log().submit(77, EPOCH0, at="10:00:00").execute(77).terminate(77, at="10:30:00")
+    out = Out().start().submitted(EPOCH0, 77, at="10:00:00")
+    for report in reports:
+        out.say(report.format(EPOCH0), at="10:30:01")
+    out.say("Received SIGUSR1", at="10:31:00").exit(2)
+    row = read_ensemble(SCRIPTED, log, out=out).builder().node_row(("run.dag", EPOCH0))
+    assert row is not None
+    assert row.state is state
+    assert ("POST script" in state_reason(row)) is (state is State.WAITING)
+
+
+@pytest.mark.parametrize(
+    ("ended", "state"),
+    [("10:30:00", State.FAILED), ("20:30:00", State.COMPLETED)],
+    ids=["before it", "after it"],
+)
+def test_rescue_file_says_that_a_node_with_a_good_job_failed(ended: str, state: State) -> None:
+    """No other file of DAGMan is here: its POST script failed."""
+    log = Log().submit(77, EPOCH2, at="10:00:00").execute(77).terminate(77, at=ended)
+    dag = f"{CHAIN}SCRIPT POST {EPOCH2} post.sh\n"
+    result = read_ensemble(dag, log, rescue=rescued(EPOCH0, EPOCH1), settings=Settings(zone=UTC))
+    assert result.node(EPOCH2) is state
 
 
 def test_post_script_after_a_failed_submission() -> None:
