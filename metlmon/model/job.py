@@ -668,14 +668,18 @@ def _by_eviction(history: JobHistory, event: Event, hold: Held) -> tuple[Event, 
     The first line of a 004 has the code of the hold that caused it, even if the rest was cut.
     """
     last = history.executions[-1] if history.executions else None
-    if last is None or last.end is None or last.outcome is not _EVICTED:
-        return event, hold
-    if last.code is None or not 0 < last.code < FIRST_VACATE_CODE:
+    if last is None or last.end is None or not _was_held(last):
         return event, hold
     reason = last.reason or (hold.reason if last.code in CODES_WITHOUT_CAUSE else None)
     return replace(event, time=last.end), replace(
         hold, reason=reason, code=last.code, subcode=last.subcode
     )
+
+
+def _was_held(execution: LoggedExecution) -> bool:
+    """Whether the code of an eviction is that of a hold."""
+    code = execution.code
+    return execution.outcome is _EVICTED and code is not None and 0 < code < FIRST_VACATE_CODE
 
 
 def _copy_hold_reason(execution: LoggedExecution, time: datetime, hold: Held) -> None:
@@ -695,7 +699,18 @@ def _just_evicted(execution: LoggedExecution, time: datetime) -> bool:
     return timedelta(0) <= time - execution.end <= SAME_MOMENT
 
 
-def _apply_released(history: JobHistory, event: Event, _: Codes) -> None:
+def _apply_released(history: JobHistory, event: Event, codes: Codes) -> None:
+    last = history.executions[-1] if history.executions else None
+    if (
+        history.state is _IDLE
+        and last is not None
+        and _was_held(last)
+        and last.end == history.since
+    ):
+        held = Held(last.reason, last.code, last.subcode)
+        _apply_held(history, replace(event, time=history.since, detail=held), codes)
+        text = "its hold is not in the log; its release and its eviction say that it was held"
+        history.gaps.append((event.line, event.time, text))
     if history.state is _HELD:
         history.hold = None
         _enter(history, _IDLE, event.time)

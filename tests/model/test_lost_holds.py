@@ -12,7 +12,7 @@ import pytest
 
 from metlmon.model.states import Outcome, State
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
-from tests.support.event_logs import Log
+from tests.support.event_logs import Log, of_one_job
 
 SYSTEM = "The system macro SYSTEM_PERIODIC_REMOVE expression '{}' evaluated to TRUE"
 ATTRIBUTE = "The job attribute PeriodicRemove expression '{}' evaluated to TRUE"
@@ -99,3 +99,20 @@ def test_later_events_contradict_a_lost_hold(tmp_path: Path) -> None:
     (job,) = dagdir.reader().snapshot_builder().job_rows()
     (execution,) = job.executions
     assert (execution.end, execution.outcome) == (datetime(2026, 1, 20, 10), Outcome.EVICTED)
+
+
+@pytest.mark.parametrize(("code", "held"), [(34, [1800.0]), (1004, []), (None, [])])
+def test_release_after_an_eviction_proves_a_hold(code: int | None, held: list[float]) -> None:
+    """Only a job on hold is released, and the 004 has the code of a hold that ended it."""
+    log = Log().submit(77, NODE).execute(77, at="11:00:00").evict(77, code, at="12:00:00")
+    found = of_one_job(log.release(77, at="12:30:00"))
+    job = found.job(77, as_of="12:40:00")
+    assert job.state is State.IDLE
+    assert [hold.seconds for hold in job.holds] == held
+    assert [hold.code for hold in job.holds] == [code] * len(held)
+    (execution,) = job.executions
+    assert execution.outcome is Outcome.EVICTED
+    assert (execution.held_cause is not None) is bool(held)
+    # The 012 may be in another log.
+    both = of_one_job(log, Log("other.log").hold(77, 34, at="12:00:00"))
+    assert len(both.job(77).holds) == 1
