@@ -71,8 +71,9 @@ SUCCESSFUL_CHECKPOINT = 1025
 BYTE_EVENTS: Final = frozenset({4, 5, 7})
 """Events that can report ``Run Bytes``."""
 
+FAILED_OUTPUT = 12
 FAILED_CHECKPOINT = 36
-"""``FailedToCheckpoint`` in ``condor_holdcodes.h``."""
+"""``TransferOutputError`` and ``FailedToCheckpoint`` in ``condor_holdcodes.h``."""
 
 
 # Module constants, because Python 3.11 calls a function for each access to an Enum member and
@@ -488,8 +489,8 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
         if detail is not None and detail.requeued:
             is_checkpoint = detail.return_value in checkpoint_codes
             outcome = _GOOD if is_checkpoint else Outcome.FAILED
-        if detail is not None and detail.code == FAILED_CHECKPOINT:
-            _fail_output_transfer(history, event.time, SAME_MOMENT)
+        if detail is not None:
+            _fail_by_code(history, detail.code, event.time)
         _close(history, execution, event.time, outcome)
         if detail is not None:
             execution.code, execution.subcode = detail.code, detail.subcode
@@ -648,8 +649,8 @@ def _apply_held(history: JobHistory, event: Event, _: Codes) -> None:
             text = "its hold is not in the log; a policy that removed it says that it was held"
             history.gaps.append((event.line, event.time, text))
     if execution is not None:
-        if detail is not None and detail.code == FAILED_CHECKPOINT:
-            _fail_output_transfer(history, event.time, SAME_MOMENT)
+        if detail is not None:
+            _fail_by_code(history, detail.code, event.time)
         _close(history, execution, event.time, Outcome.HELD)
         if detail is not None:
             execution.code, execution.subcode = detail.code, detail.subcode
@@ -752,6 +753,16 @@ def _fail_output_transfer(
     if span.end is None or time - span.end <= within:
         span.late = span.end is None
         span.outcome, span.end = "failed", span.end or time
+
+
+def _fail_by_code(history: JobHistory, code: int | None, time: datetime) -> None:
+    """Mark the last output transfer as failed if the code of an end at ``time`` says so.
+
+    One whose end is not logged is unfinished, unless it was the upload of a checkpoint.
+    """
+    has_ended = bool(history.transfers) and history.transfers[-1].end is not None
+    if code == FAILED_CHECKPOINT or (code == FAILED_OUTPUT and has_ended):
+        _fail_output_transfer(history, time, SAME_MOMENT)
 
 
 def _end_input_transfer(history: JobHistory, event: Event, detail: FileTransfer) -> None:

@@ -171,6 +171,17 @@ def test_failed_upload_stores_no_time(finished: bool, ends_as: str) -> None:
     assert 1050 <= upload.seconds <= 1058
 
 
+@pytest.mark.parametrize("evicted", [True, False])
+def test_output_transfer_that_the_hold_is_about_has_failed(evicted: bool) -> None:
+    """As older access points log it, without a 021."""
+    log = uploaded(running(), "12:59:50", until="12:59:54")
+    if evicted:
+        log.evict(77, 12, "Transfer output files failure", at="13:00:00")
+    log.hold(77, 12, "Transfer output files failure", at="13:00:00")
+    assert hours(log) == (0.0, 6.0)
+    assert [t.outcome for t in of_one_job(log).transfers(77)] == ["failed"]
+
+
 def test_error_before_the_end_of_the_upload() -> None:
     log = running().transfer(77, "started output", at="11:00:00")
     log.raw(21, 77, *FAILED_UPLOAD, at="11:17:30").transfer(77, "finished output", at="11:17:35")
