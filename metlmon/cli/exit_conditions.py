@@ -92,7 +92,7 @@ def _finished(run: Run) -> bool:
     stopped = run.gate.stopped if run.gate is not None else None
     if stopped is not None and stopped.rule == ABORT_RULE:
         return True
-    return run.epochs_done + run.epochs_skipped == run.epochs_total
+    return not run.epochs_left
 
 
 def _stopped(run: Run) -> bool:

@@ -224,11 +224,7 @@ def _add_nodes(groups: _Groups, facts: HealthFacts) -> None:
 
 def _add_epochs(groups: _Groups, facts: HealthFacts) -> None:
     """Add the epochs that are done, by run."""
-    complete = {
-        run.key
-        for run in facts.ledger.runs
-        if run.epochs_done + run.epochs_skipped == run.epochs_total
-    }
+    complete = {run.key for run in facts.ledger.runs if not run.epochs_left}
     for epoch in facts.ledger.epochs:
         if epoch.counts and epoch.state is State.COMPLETED:
             kind = ChangeKind.FINISHED if epoch.key in complete else ChangeKind.DONE

@@ -72,7 +72,7 @@ def _entries(
     """
     found = [(each, cause) for each in executions if (cause := find(each)) is not None]
     latest = {execution.key: cause for execution, cause in found}
-    left = {r.key for r in facts.runs.values() if not r.stopped and r.epochs_done < r.epochs_total}
+    left = {run.key for run in facts.runs.values() if run.epochs_left and not run.stopped}
     counts_gpus = facts.ledger.measure is HourUnit.GPU
     groups: dict[tuple[str, bool], _Group] = {}
     for execution, cause in found:

@@ -46,7 +46,7 @@ def diverged_runs(facts: HealthFacts) -> Iterator[HealthEntry]:
                 "checkpoint with a lower learning rate",
             ),
             act="stop" if goes_on else None,
-            is_open=goes_on or (not run.stopped and run.epochs_done < run.epochs_total),
+            is_open=goes_on or (not run.stopped and run.epochs_left > 0),
             key=curve.key,
             runs=(curve.key,),
             dag=run.dag,

@@ -187,7 +187,7 @@ def _finished(status: Status) -> Sequence[NotifyEvent]:
             for dag in done
         ]
     runs = status.runs
-    if not runs or any(run.epochs_done + run.epochs_skipped < run.epochs_total for run in runs):
+    if not runs or any(run.epochs_left for run in runs):
         return []
     text = f"all epochs of {count(len(runs), 'run')} are done"
     return [NotifyEvent(key=DONE, name=DONE, text=text, runs=len(runs))]

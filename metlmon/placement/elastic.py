@@ -241,7 +241,7 @@ def _with_reason(advice: ElasticAdvice, available: int, this_year: int | None) -
 
 
 def _is_over(run: Run) -> bool:
-    return run.stopped or run.failed is not None or run.epochs_done >= run.epochs_total
+    return run.stopped or run.failed is not None or not run.epochs_left
 
 
 # --- bounds ----------------------------------------------------------------------------------

@@ -431,7 +431,7 @@ def refusal_reason(act: PoolAction, row: Run, dag: DagRow | None) -> str | None:
         if act in (PoolAction.STOP, PoolAction.STOP_NOW):
             return STOPPED
         return "it is stopped, for good: metlmon continue resumes from its checkpoint"
-    if row.epochs_done + row.epochs_skipped >= row.epochs_total:
+    if not row.epochs_left:
         return "it is over: all its epochs are done"
     if row.state in ENDED:
         return f"it is over: it is {row.state}"
@@ -444,8 +444,7 @@ def refusal_reason(act: PoolAction, row: Run, dag: DagRow | None) -> str | None:
 
 def _request_conflict(act: PoolAction, row: Run, gate: GateStatus) -> str | None:
     """Why an earlier request, or the lack of a next epoch, rules out the action."""
-    epochs_left = row.epochs_total - row.epochs_done - row.epochs_skipped
-    is_last = epochs_left == 1 and row.latest is not None and row.latest.state in ACTIVE
+    is_last = row.epochs_left == 1 and row.latest is not None and row.latest.state in ACTIVE
     match act:
         case PoolAction.RESUME_RUN:
             requested = gate.pause_requested or gate.paused or gate.stop_requested
@@ -615,11 +614,7 @@ def _dag_targets(
         DagTarget(
             dag.file,
             exclusion_file(dag.file),
-            tuple(
-                run.run
-                for run in status.runs
-                if run.dag == dag.file and run.epochs_done + run.epochs_skipped < run.epochs_total
-            ),
+            tuple(run.run for run in status.runs if run.dag == dag.file and run.epochs_left),
         )
         for dag in status.dags
         if dag.file in listing

@@ -798,9 +798,14 @@ class Run(Struct, frozen=True):
         return waits and not self.stopped
 
     @property
+    def epochs_left(self) -> int:
+        """The number of its epochs that are neither done nor skipped."""
+        return self.epochs_total - self.epochs_done - self.epochs_skipped
+
+    @property
     def is_between_epochs(self) -> bool:
         """Whether its latest epoch is done, and the next one not submitted yet."""
-        return self.state in DONE and self.epochs_done + self.epochs_skipped < self.epochs_total
+        return self.state in DONE and self.epochs_left > 0
 
     @property
     def has_ended(self) -> bool:

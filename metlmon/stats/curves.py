@@ -92,8 +92,11 @@ class MetricCurve(Struct, frozen=True):
     ``course``: NONE without values or for a metric without a goal, EARLY with one value.
     ``since_epoch``: the epoch in which it diverged or became NaN, or of its best value if it is
     flat. ``odd_epochs``: numbers of those without a finite value. ``trend``: the change per epoch.
-    ``streamed``: the progress line of the running epoch, ``running_epoch``: its number.
+    ``streamed``: the progress line of the running epoch, ``running_epoch``: its number. ``ended``:
+    whether no epoch of the run is left.
     """
+
+    json_omits: ClassVar = frozenset({"ended"})
 
     key: str
     run: str
@@ -110,6 +113,7 @@ class MetricCurve(Struct, frozen=True):
     goal: Goal | None
     running_epoch: int | None = None
     streamed: Streamed | None = None
+    ended: bool = False
 
     @property
     def diverged(self) -> bool:
@@ -289,10 +293,10 @@ def course_text(curve: MetricCurve) -> str:
         return "no goal"
     text = curve_symbol(curve).word
     best, last = curve.best, curve.last
-    ended = last is not None and epoch_number(last.epoch) >= curve.epochs_total > 1
+    ended = curve.ended and curve.epochs_total > 1
     since_best = last.epoch - best.epoch if best is not None and last is not None else 0
-    if ended and best is not None and curve.course is Course.IMPROVES:
-        text = f"best at {epoch_number(best.epoch)} of {curve.epochs_total}"
+    if ended and best and last and curve.course is Course.IMPROVES:
+        text = f"best at {epoch_number(best.epoch)} of {epoch_number(last.epoch)}"
     elif since_best and curve.course is Course.IMPROVES:
         text = f"best {count(since_best, 'epoch')} ago"
     elif ended and curve.course is Course.FLAT:
@@ -384,6 +388,7 @@ def curve_of(run: Run, metric: str, goal: Goal | None, stats_input: StatsInput) 
         goal=goal,
         running_epoch=running,
         streamed=streamed,
+        ended=not run.epochs_left,
     )
 
 

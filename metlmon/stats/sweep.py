@@ -250,7 +250,7 @@ class CellRun(Struct, frozen=True):
     @property
     def is_finished(self) -> bool:
         """Whether no epoch is left."""
-        return self.entry.epochs_done + self.entry.epochs_skipped >= self.entry.epochs_total
+        return not self.entry.epochs_left
 
 
 class GridCell(Struct, frozen=True):

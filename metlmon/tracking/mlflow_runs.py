@@ -251,9 +251,8 @@ class _Ensemble:
     def _status(self, run: Run) -> str:
         dag = self._dag_states.get(run.dag)
         # Between two epochs the state is that of the previous one.
-        complete = run.epochs_done + run.epochs_skipped >= run.epochs_total
         if not (run.key in self._queued_runs and self._may_go_on(run)):
-            if run.state in STATUSES and (complete or run.state not in DONE):
+            if run.state in STATUSES and (not run.epochs_left or run.state not in DONE):
                 return STATUSES[run.state]
             if dag in ENDED_STATUSES:
                 return ENDED_STATUSES[dag]

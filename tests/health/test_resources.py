@@ -113,6 +113,17 @@ def test_failed_job_with_higher_usage_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", BAD)
+def test_run_whose_last_epoch_is_skipped_has_none_left(tmp_path: Path, kind: str) -> None:
+    log = EventLog()
+    for epoch in range(3):
+        train(log, f"run0-train_epoch{epoch}", BAD[kind])
+    skipped = "PRE script return value matches PRE_SKIP value\n    DAG Node: run0-train_epoch3"
+    log.add("034", 0, skipped)
+    dag = chains({"run0": 4}, extra="PRE_SKIP run0-train_epoch3 1\n")
+    assert kinds(health_of(write(tmp_path, dag, log))) == []
+
+
+@pytest.mark.parametrize("kind", BAD)
 def test_entry_counts_once_and_closes(tmp_path: Path, kind: str, capsys: Captured) -> None:
     log = EventLog()
     for epoch in range(3):

@@ -130,8 +130,16 @@ def test_plateau_needs_three_epochs_or_a_tenth(total: int, epochs: int) -> None:
 def test_text_of_a_course(values: tuple[float, ...], total: int, text: str) -> None:
     (curve,) = of_losses(run0=values).runs
     course, since = course_of(points(*values), "min", total)
-    curve = replace(curve, epochs_total=total, course=course, since_epoch=since)
+    ended = len(values) == total
+    curve = replace(curve, epochs_total=total, ended=ended, course=course, since_epoch=since)
     assert course_text(curve) == text
+
+
+def test_run_with_epochs_left_has_not_ended() -> None:
+    """Its epochs count from that of an earlier DAG, or its files are of an earlier training."""
+    (curve,) = of_losses(run0=(0.9, 0.5, 0.4, 0.5)).runs
+    assert course_text(replace(curve, epochs_total=3, ended=False)) == "best 1 epoch ago"
+    assert course_text(replace(curve, epochs_total=3, ended=True)) == "best at 3 of 4"
 
 
 def test_values_of_a_column_align_at_the_point() -> None:
