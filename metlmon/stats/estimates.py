@@ -418,6 +418,8 @@ class Downtime:
 
     The starts of DAGMan runs come from DAGMan's files. Without these, one is inferred after a
     simultaneous removal of all jobs, and after the queue was empty for longer than :data:`LATENCY`.
+
+    ``intervals``: by run, sorted and apart from each other.
     """
 
     def __init__(self, ledger: Ledger, dags: Iterable[DagRow]) -> None:
@@ -430,7 +432,7 @@ class Downtime:
             for dag, dag_jobs in self._jobs.items()
         }
         self._dag_intervals: dict[frozenset[str | None], list[DowntimeInterval]] = {}
-        self._run_intervals: dict[str, list[DowntimeInterval]] = {}
+        self.intervals: dict[str, list[DowntimeInterval]] = {}
         self._lost_work: dict[str, list[tuple[DowntimeInterval, Job]]] = {}
         self._done = {epoch.node_key for epoch in ledger.epochs if epoch.state in DONE}
         for run, run_jobs in group_by(jobs, lambda job: job.key).items():
@@ -439,7 +441,7 @@ class Downtime:
 
     def seconds_between(self, run: str, start: datetime, end: datetime) -> float:
         """Seconds of the run's downtime between two times."""
-        return seconds_within(self._ledger, self._run_intervals.get(run, ()), start, end)
+        return seconds_within(self._ledger, self.intervals.get(run, ()), start, end)
 
     def interrupted_cycles(self, run: str) -> list[Cycle]:
         """The epochs of the run that were interrupted by a removal of its DAG."""
@@ -481,7 +483,7 @@ class Downtime:
         ]
         lost = [interval for interval, _ in self._lost_work[run]]
         lost += self._repeated([job for job in jobs if job.training], dagman_starts)
-        self._run_intervals[run] = merge_intervals([*self._dag_intervals[dags], *own, *lost])
+        self.intervals[run] = merge_intervals([*self._dag_intervals[dags], *own, *lost])
 
     def _repeated(
         self, jobs: Sequence[Job], dagman_starts: Sequence[datetime]
@@ -777,11 +779,15 @@ class _Estimator:
         self.median_cycle = median(times) if times else None
         self.stop_reasons = {run.key: self._stop_reason(run) for run in self.ledger.runs}
         self.slot_use = SlotUse(self.ledger, self._ready_epochs())
-        self.cycles = self._cycles(
-            lambda run, start, end: (
-                downtime.seconds_between(run, start, end)
-                + self.slot_use.seconds_waited(run, start, end)
+        # A run that is down may also wait for a slot: that time counts once.
+        pauses = {
+            run.key: merge_intervals(
+                chain(downtime.intervals.get(run.key, ()), self.slot_use.intervals.get(run.key, ()))
             )
+            for run in self.ledger.runs
+        }
+        self.cycles = self._cycles(
+            lambda run, start, end: seconds_within(self.ledger, pauses[run], start, end)
         )
         for key, reason in self.stop_reasons.items():
             if reason is not None:

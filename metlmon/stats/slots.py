@@ -185,7 +185,8 @@ class SlotUse:
     """The slots that runs wait for, and how long each has waited.
 
     ``slots``, ``orders``: by group of targets; targets without a limit are in none of these.
-    ``disconnected``: runs whose execution is, and has no slot.
+    ``disconnected``: runs whose execution is, and has no slot. ``intervals``: when a run waited for
+    a slot that another run had, by run.
     """
 
     def __init__(self, ledger: Ledger, next_epochs: Mapping[str, Epoch] | None = None) -> None:
@@ -197,7 +198,7 @@ class SlotUse:
         self.slots: dict[int, int] = {}
         self.orders: dict[int, StartOrder] = {}
         self._groups = _groups_of_targets(ledger.executions)
-        self._intervals: dict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
+        self.intervals: dict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
         self._ledger = ledger
         self.disconnected: set[str] = set()
         as_of = ledger.as_of
@@ -211,8 +212,8 @@ class SlotUse:
             if group.slots is not None and group.slots < group.runs:
                 self.slots[number], self.orders[number] = group.slots, group.order
                 for run, since, until in group.waits_for_slots(as_of):
-                    self._intervals[run].append((since, until))
-        for intervals in self._intervals.values():
+                    self.intervals[run].append((since, until))
+        for intervals in self.intervals.values():
             intervals.sort()
 
     def group(self, target: str | None) -> int | None:
@@ -222,7 +223,7 @@ class SlotUse:
 
     def seconds_waited(self, run: str, start: datetime, end: datetime) -> float:
         """Seconds between two times in which a run waited for a slot that another run had."""
-        return seconds_within(self._ledger, self._intervals.get(run, ()), start, end)
+        return seconds_within(self._ledger, self.intervals.get(run, ()), start, end)
 
     def _waits(self, ledger: Ledger, next_epochs: Mapping[str, Epoch]) -> dict[int, list[_Wait]]:
         """The waits of all runs before their executions, and the ongoing ones, by group."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ from metlmon.model.states import Outcome
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.backtest import Backtest, BacktestSummary, backtest
 from metlmon.stats.estimates import Forecast, make_forecast
+from metlmon.stats.estimates import _Estimator as Estimator
 from metlmon.stats.slots import QueuedRun, SlotUse, StartOrder, simulate_queue
 from tests.conftest import Shared
 from tests.generated.slot_limited import SlotLimited, slot_limited
 from tests.generated.write import write
+from tests.support.event_logs import Event, Log, log_of_events, moment, read_ensemble
+from tests.support.records import stats_input
 from tests.support.run_histories import recorded
 
 PLAIN = SlotLimited(runs=12, epochs=6, slots=(4,), lost=0.0, gap=3.0)
@@ -110,6 +114,36 @@ def test_runs_throttled_by_dagman_are_counted(tmp_path: Path) -> None:
 
 
 # --- slots ------------------------------------------------------------------------------------
+
+
+def test_failed_run_waits_for_no_slot_until_its_dag_is_submitted_again() -> None:
+    """Others had the slot in that time, which its cycle lacks once: two tries are left of it."""
+    runs, epochs, hour = 4, 10, timedelta(hours=1)
+    names = [[f"r{run}-train_epoch{epoch}" for epoch in range(epochs)] for run in range(runs)]
+    dag = "".join(f"JOB {name} t.sub\n" for run in names for name in run)
+    dag += "".join(f"PARENT {a} CHILD {b}\n" for run in names for a, b in pairwise(run))
+    turns = [(run, epoch) for epoch in range(epochs) for run in range(runs) if run or epoch < 6]
+    events, now, ready = (
+        list[Event](),
+        moment("00:01:00"),
+        dict.fromkeys(range(runs), moment("00:01:00")),
+    )
+    for cluster, (run, epoch) in enumerate([*turns, (0, 5), (0, 6)], start=100):
+        if cluster == 100 + len(turns):
+            now = ready[0] = now + hour
+        has_failed = (run, epoch) == (0, 5) and cluster < 100 + len(turns)
+        events += [
+            (ready[run], partial(Log.submit, job=cluster, node=names[run][epoch])),
+            (now, partial(Log.execute, job=cluster)),
+            (now + hour, partial(Log.terminate, job=cluster, code=int(has_failed))),
+        ]
+        now = ready[run] = now + hour + timedelta(seconds=5)
+    builder = read_ensemble(dag, log_of_events(events)).builder(live=True)
+    estimator = Estimator(stats_input(builder), None)
+    assert estimator.slot_use.slots == {0: 1}
+    seconds = {cycle.epoch: cycle.seconds for cycle in estimator.cycles["run.dag:r0"]}
+    assert seconds[4] == pytest.approx(3600, abs=60)
+    assert seconds[5] == pytest.approx(2 * 3600, abs=60)
 
 
 @pytest.mark.parametrize(
