@@ -23,6 +23,7 @@ from metlmon.model.states import FAILED_JOB, TERMINAL, DagState, State
 from metlmon.pool.types import ActionPreview, PoolAction, SelectedRun
 from metlmon.snapshot import row_text
 from metlmon.snapshot.records import (
+    INACTIVE,
     DagRow,
     GpuHours,
     Job,
@@ -31,7 +32,7 @@ from metlmon.snapshot.records import (
     Run,
     Status,
 )
-from metlmon.snapshot.row_text import KINDS, counted_states, matches_run, paused_epochs
+from metlmon.snapshot.row_text import KINDS, matches_run
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.run_figures import RunFigures, run_figures
 from metlmon.tables import epochs as epochs_table
@@ -367,10 +368,10 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
 
     def _state_lines(self, status: Status, available: int) -> list[Line]:
         """The epochs as a bar and by state, with other active nodes if there is room."""
-        counted = counted_states(status)
+        counted = status.counted_states
         total = total_text(status)
         bar = state_bar(counted, available - len(total) - 2)
-        counts = state_counts(counted, available, paused_epochs(status))
+        counts = state_counts(counted, available, status.paused_epochs)
         others = other_nodes(status) or standstill_warning(status)
         both = join((counts, others), line("     "))
         fits = width(both) <= available
@@ -690,7 +691,7 @@ def special_nodes(rows: Sequence[NodeRow], cells: int) -> Line:
     dot = line(("  ·  ", DIM))
     candidates = [join((_special(row, short) for row in rows), dot) for short in (False, True)]
     # Finished and waiting nodes are dropped first, from the end.
-    droppable = sorted(rows, key=lambda row: row.state in row_text.INACTIVE)[::-1]
+    droppable = sorted(rows, key=lambda row: row.state in INACTIVE)[::-1]
     for number in range(1, len(rows) + 1):
         left_out = droppable[:number]
         shown = (_special(row, True) for row in rows if row not in left_out)
@@ -711,7 +712,7 @@ def _special(row: NodeRow, short: bool) -> Line:
         content += symbol_span(symbol)
     if row.overruled:
         content += line((" job failed", NOTE))
-    if row.seconds is not None and row.state not in row_text.INACTIVE:
+    if row.seconds is not None and row.state not in INACTIVE:
         content += line(" ", formatting.duration(row.seconds))
     return content
 
@@ -732,7 +733,7 @@ def standstill_warning(status: Status) -> Line:
     if not (status.live and running and newest > QUIET_SECONDS):
         return ()
     waiting = status.node_states.get(State.WAITING, 0)
-    inactive = row_text.INACTIVE | {State.FAILED, State.REMOVED}
+    inactive = INACTIVE | {State.FAILED, State.REMOVED}
     if not waiting or any(
         count for state, count in status.node_states.items() if state not in inactive
     ):

@@ -17,14 +17,11 @@ from metlmon.snapshot.row_text import (
     KINDS,
     PAUSED,
     REQUESTED,
-    active_other_nodes,
-    counted_states,
     failed_evaluations,
     failed_nodes_text,
     gate_sentences,
     gate_symbol,
     is_waiting_at,
-    paused_epochs,
     running_text,
     submission_text,
     waits_since,
@@ -150,7 +147,7 @@ def _dag_line(dag: DagRow, status: Status) -> Line:
 
 def _count_lines(status: Status, width: int | None) -> list[Line]:
     """The number of epochs (or nodes) in each state, wrapped between two states."""
-    counts, paused = counted_states(status), paused_epochs(status)
+    counts, paused = status.counted_states, status.paused_epochs
     noun = status.item if counts is status.epoch_states else "node"
     inferred = sum(run.epochs_inferred for run in status.runs) if noun == "epoch" else 0
     parts = [line((count(sum(counts.values()), noun) + ":", BOLD))]
@@ -172,7 +169,7 @@ UNLIMITED: Final = 1_000_000
 
 def _other_node_lines(status: Status) -> Iterator[Line]:
     """Active or failed nodes that are not epochs, and failures that were overruled."""
-    active = active_other_nodes(status)
+    active = status.active_other_nodes
     if status.special_nodes or active:
         content = line(("Other nodes:", BOLD))
         for row in status.special_nodes:

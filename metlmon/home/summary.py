@@ -20,7 +20,6 @@ from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import ACTIVE, ALIVE, DONE, DagState, State
 from metlmon.notify.events import NotifyEvent, find_events, is_complete
 from metlmon.snapshot.records import GpuHours, Status
-from metlmon.snapshot.row_text import counted_states
 from metlmon.stats.estimates import Interval, make_forecast
 
 
@@ -130,7 +129,7 @@ def make_figures(reader: DagdirReader) -> Figures:
     stats_input = StatsInput(status, ledger, settings, **job_files, files_read=True)
     health = make_health(stats_input)
     forecast = make_forecast(stats_input)
-    counted = counted_states(status)
+    counted = status.counted_states
     headline, worst = health.headline, health.worst
     seen = load_last_seen(Path(reader.path_given))
     return Figures(

@@ -8,6 +8,7 @@ are in seconds, and None means unknown. A snapshot never changes; the next one r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -803,6 +804,20 @@ class Run(Struct, frozen=True):
         return self.epochs_total - self.epochs_done - self.epochs_skipped
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all its epochs are done, so that requests to its gate have no effect any more."""
+        return 0 < self.epochs_total <= self.epochs_done
+
+    @property
+    def has_open_request(self) -> bool:
+        """Whether its gate has not acted on a request yet, and it is neither stopped nor paused."""
+        gate = self.gate
+        if gate is None or gate.stopped is not None or self.is_complete or self.paused:
+            return False
+        requests = (gate.stop_requested, gate.pause_requested, gate.target)
+        return any(request is not None for request in requests)
+
+    @property
     def is_between_epochs(self) -> bool:
         """Whether its latest epoch is done, and the next one not submitted yet."""
         return self.state in DONE and self.epochs_left > 0
@@ -912,6 +927,10 @@ class LogRow(Struct, frozen=True):
     last: datetime | None
 
 
+INACTIVE: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
+"""States of a node that has ended, or has not begun."""
+
+
 class SideCounts(Struct, frozen=True):
     """Nodes of runs that train nothing: all, done, failed, overruled, removed.
 
@@ -956,6 +975,35 @@ class Status(Struct, frozen=True):
     nodes_unlogged: int = 0
     jobs_queued: int = 0
     jobs_running: int = 0
+
+    @property
+    def counted_states(self) -> Mapping[State, int]:
+        """The states of the epochs; without epochs those of the nodes, as DAGMan counts them.
+
+        SERVICE nodes, which are listed by name, are not included.
+        """
+        if any(self.epoch_states.values()):
+            return self.epoch_states
+        services = Counter(row.state for row in self.special_nodes if row.kind == "service")
+        return {state: number - services[state] for state, number in self.node_states.items()}
+
+    @property
+    def active_other_nodes(self) -> Mapping[State, int]:
+        """The number of active or failed nodes that are not epochs, by state."""
+        named = Counter(row.state for row in self.special_nodes)
+        side = self.side_nodes
+        named.update({State.FAILED: side.failed - side.removed, State.REMOVED: side.removed})
+        counts = {
+            state: self.other_states.get(state, 0) - named[state]
+            for state in State
+            if state not in INACTIVE
+        }
+        return {state: number for state, number in counts.items() if number > 0}
+
+    @property
+    def paused_epochs(self) -> int:
+        """The number of epochs whose PRE script is a gate that holds them back."""
+        return min(self.epoch_states.get(State.PRE, 0), sum(row.paused for row in self.runs))
 
     @property
     def item(self) -> str:

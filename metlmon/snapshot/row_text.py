@@ -6,8 +6,7 @@ Pure functions, shared by commands and screens.
 from __future__ import annotations
 
 import fnmatch
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final
 
@@ -110,34 +109,6 @@ def failed_evaluations(side: SideCounts) -> tuple[str, str]:
     if not failed:
         return text, "POST script passed" if overruled == 1 else "POST scripts passed"
     return text, f"{number(failed)} for good" if overruled else ""
-
-
-INACTIVE: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
-"""States of a node that has ended, or has not begun."""
-
-
-def active_other_nodes(status: Status) -> Mapping[State, int]:
-    """The number of active or failed nodes that are not epochs, by state."""
-    named = Counter(row.state for row in status.special_nodes)
-    side = status.side_nodes
-    named.update({State.FAILED: side.failed - side.removed, State.REMOVED: side.removed})
-    counts = {
-        state: status.other_states.get(state, 0) - named[state]
-        for state in State
-        if state not in INACTIVE
-    }
-    return {state: number for state, number in counts.items() if number > 0}
-
-
-def counted_states(status: Status) -> Mapping[State, int]:
-    """The states of the epochs; without epochs those of the nodes, as DAGMan counts them.
-
-    SERVICE nodes, which are listed by name, are not included.
-    """
-    if any(status.epoch_states.values()):
-        return status.epoch_states
-    services = Counter(row.state for row in status.special_nodes if row.kind == "service")
-    return {state: number - services[state] for state, number in status.node_states.items()}
 
 
 def state_reason(row: NodeRow, errors: Errors = NO_ERRORS) -> str:
@@ -248,12 +219,6 @@ def is_waiting_at(row: Run, epoch: Epoch) -> bool:
     return row.paused and epoch.state is State.PRE
 
 
-def paused_epochs(status: Status) -> int:
-    """The number of epochs whose PRE script is a gate that holds them back."""
-    waiting = status.epoch_states.get(State.PRE, 0)
-    return min(waiting, sum(row.paused for row in status.runs)) if waiting else 0
-
-
 def waits_since(gate: GateStatus) -> str:
     """The text below an epoch that waits at its gate."""
     return f"waits at the gate since {moment(gate.paused)}"
@@ -267,15 +232,6 @@ def epoch_target(row: Run, epoch: Epoch) -> str | None:
     return epoch.target if epoch.jobs else gate.target
 
 
-def has_open_request(row: Run) -> bool:
-    """Whether a request is pending that the symbol of the gate does not show."""
-    gate = row.gate
-    if gate is None or gate.stopped is not None or _is_complete(row):
-        return False
-    requests = (gate.stop_requested, gate.pause_requested, gate.target)
-    return gate_symbol(row) is None and any(request is not None for request in requests)
-
-
 def gate_sentences(row: Run) -> list[str]:
     """Sentences about a run's gate, the most important one first."""
     gate = row.gate
@@ -283,7 +239,7 @@ def gate_sentences(row: Run) -> list[str]:
         return []
     if gate.stopped is not None:
         return [_stopped(gate.stopped)]
-    if _is_complete(row):
+    if row.is_complete:
         return []
     sentences = []
     if gate.stop_requested is not None:
@@ -297,11 +253,6 @@ def gate_sentences(row: Run) -> list[str]:
             f"sends its next epochs to {clip(' or '.join(site_list(gate.target)), MAX_SITE)}"
         )
     return sentences
-
-
-def _is_complete(row: Run) -> bool:
-    """Whether all epochs are done, so that requests have no effect any more."""
-    return 0 < row.epochs_total <= row.epochs_done
 
 
 def _stopped(stopped: Stopped) -> str:

@@ -26,8 +26,6 @@ from metlmon.snapshot.row_text import (
     REQUESTED,
     gate_sentences,
     gate_symbol,
-    has_open_request,
-    paused_epochs,
 )
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
 from metlmon.stats.run_figures import RunFigures
@@ -352,7 +350,7 @@ def state_text(row: Run, streams: Mapping[JobId, Streamed] = NO_STREAMS) -> Line
     content = symbol_span(STATES[row.state]) + failed + epoch_percent(row.state, streamed)
     return (
         content + line((f" {REQUESTED.glyph}", style_of(REQUESTED)))
-        if has_open_request(row)
+        if row.has_open_request
         else content
     )
 
@@ -890,16 +888,16 @@ SHORT_COUNTS: Final = 40
 
 def total_text(status: Status) -> str:
     """``36 epochs``, or the number of nodes if no node is an epoch."""
-    counted = row_text.counted_states(status)
+    counted = status.counted_states
     noun = status.item if counted is status.epoch_states else "node"
     return formatting.count(sum(counted.values()), noun)
 
 
 def progress_line(status: Status, room: int) -> Line:
     """A short bar of the states, their total and their counts, on one line."""
-    counted = row_text.counted_states(status)
+    counted = status.counted_states
     start = line((total_text(status), DIM), "  ")
-    candidates = _count_candidates(counted, paused_epochs(status))
+    candidates = _count_candidates(counted, status.paused_epochs)
     room -= line_width(start)
     spare = room - line_width(candidates[1])
     states = sum(map(bool, counted.values()))
@@ -952,9 +950,9 @@ def _count(state: State, states: Mapping[State, int], words: Mapping[State, str]
 
 def other_nodes(status: Status) -> Line:
     """Active or failed nodes that are not epochs, after a count of failed evaluations."""
-    if row_text.counted_states(status) is not status.epoch_states:
+    if status.counted_states is not status.epoch_states:
         return ()
-    counts = row_text.active_other_nodes(status)
+    counts = status.active_other_nodes
     parts = [
         _count(state, counts, {state: STATES[state].word}) for state in _STATES if state in counts
     ]

@@ -27,7 +27,6 @@ from metlmon.snapshot.row_text import (
     STOPPED,
     gate_sentences,
     gate_symbol,
-    has_open_request,
 )
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.timeline import build_timeline
@@ -245,9 +244,9 @@ def test_sentences_of_gates(gate: GateStatus, state: State, report_of: list[str]
 
 def test_complete_run_has_no_request() -> None:
     row = row_of(GateStatus(NOW, NOW, target="a"), State.COMPLETED)
-    assert has_open_request(row)
+    assert row.has_open_request
     complete = replace(row, epochs_done=row.epochs_total)
-    assert not has_open_request(complete)
+    assert not complete.has_open_request
     assert gate_sentences(complete) == []
 
 
@@ -285,10 +284,10 @@ def test_skipped_epochs_are_not_waited_for(dagdir: Dagdir) -> None:
 
 def test_request_is_shown_beside_the_state() -> None:
     running = row_of(GateStatus(target="anvil"))
-    assert has_open_request(running)
+    assert running.has_open_request
     (state,) = [spec for spec in columns([running]) if spec.name == "state"]
     assert "".join(piece for piece, _ in state.draw(running, None)) == "▶ running ◇"
-    assert not has_open_request(row_of(GateStatus(None, NOW, NOW), State.COMPLETED)), (
+    assert not row_of(GateStatus(None, NOW, NOW), State.COMPLETED).has_open_request, (
         "its sign tells it"
     )
 

@@ -16,7 +16,6 @@ from metlmon.health.changes import PURPOSE, seen
 from metlmon.home import finder, reading, worker
 from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
-from metlmon.snapshot.row_text import counted_states
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.recordings import FIXTURES, opened
@@ -86,7 +85,7 @@ def test_lines_have_the_figures_of_the_dashboard() -> None:
         builder = reader.snapshot_builder()
         status, line = builder.status(), figures(lines[name])
         health = read_health(reader)
-        counts = counted_states(status)
+        counts = status.counted_states
         assert (line.done, line.total) == (
             sum(run.epochs_done + run.epochs_skipped for run in status.runs),
             sum(counts.values()),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from metlmon.model.states import State
 from metlmon.snapshot.records import Progress
-from metlmon.snapshot.row_text import counted_states, state_reason
+from metlmon.snapshot.row_text import state_reason
 from metlmon.text.record_json import json_of
 from metlmon.text.spans import text, width
 from screens.overview import special_nodes
@@ -177,7 +177,7 @@ def test_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
     assert text(special_nodes([row], 80)) == "SERVICE monitor ✓ completed"
     status = builder.status()
     assert (status.dags[0].nodes_done, status.dags[0].nodes_total) == (1, 1)
-    assert sum(counted_states(status).values()) == 1
+    assert sum(status.counted_states.values()) == 1
 
 
 def test_service_removed_by_a_user_is_removed() -> None:
