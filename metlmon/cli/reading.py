@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -29,7 +29,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import dag_file_paths, has_event_logs, is_event_log
 from metlmon.remote import filesystem
 from metlmon.remote.paths import NoAnswer
-from metlmon.snapshot.builder import OF_A_MOMENT, SnapshotBuilder, describe_dags
+from metlmon.snapshot.builder import OF_A_MOMENT, SnapshotBuilder
 from metlmon.snapshot.records import Progress, Run, Status
 from metlmon.snapshot.row_text import format_run_list, matches_run
 from metlmon.text.formatting import plain
@@ -127,7 +127,7 @@ def stats_input(reader: DagdirReader, **more: Any) -> StatsInput:
         builder.status(),
         builder.ledger(),
         reader.ensemble.settings,
-        load_description=cache(partial(describe_dags, builder)),
+        load_description=cache(builder.dag_description),
         **more,
     )
 

@@ -28,7 +28,7 @@ from metlmon.model.model_state import Notice
 from metlmon.model.queue import QueueSnapshot
 from metlmon.model.run import Runs
 from metlmon.remote.paths import NoAnswer
-from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
+from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import (
     DagDescription,
     Job,
@@ -230,7 +230,7 @@ class Session:
         with self._lock.foreground():
             builder, known = self._current_builder(), self._dag_description
             same = known is not None and known[0] is builder.runs
-            description = describe_dags(builder, known[1] if known is not None and same else None)
+            description = builder.dag_description(known[1] if known is not None and same else None)
             self._dag_description = builder.runs, description.nodes
             return description
 

@@ -162,12 +162,12 @@ class SnapshotBuilder:
     def ledger(self) -> Ledger:
         """The ledger of the ensemble: all entries, flat; built once."""
         if self._ledger is None:
-            self._ledger = _build_ledger(self)
+            self._ledger = self._build_ledger()
         return self._ledger
 
     def notices(self) -> Iterator[Notice]:
         """All warnings about the input."""
-        return input_notices(self._derivation, self.live)
+        return _input_notices(self._derivation, self.live)
 
     def _dag_rows(self) -> Iterator[DagRow]:
         for dag in self.dags.values():
@@ -701,6 +701,130 @@ class SnapshotBuilder:
             self._running[dag] = dag in ensemble.dags and ensemble.dag_state(dag)[0] in ALIVE
         return self._running[dag]
 
+    # --- the ledger, and the description of the DAGs ------------------------------------
+
+    def _build_ledger(self) -> Ledger:
+        """The ledger of a snapshot."""
+        derivation = self.derivation
+        jobs = [derivation.jobs[key] for key in sorted(derivation.jobs)]
+        # Jobs of no DAG in a directory with DAGs have no part in estimates and curves.
+        in_order = derivation.runs.in_order()
+        runs = [run for run in in_order if not derivation.is_beside(run.nodes()[0])]
+        restarts = (job.restarts for dag in self.dags.values() for job in dag.logs.jobs)
+        return Ledger(
+            dagdir=self.dagdir,
+            as_of=self.as_of,
+            live=self.live,
+            runs=tuple(map(self.run_row, runs)),
+            epochs=tuple(chain.from_iterable(self.epochs_of(run).values() for run in runs)),
+            jobs=tuple(jobs),
+            executions=tuple(chain.from_iterable(job.executions for job in jobs)),
+            transfers=tuple(chain.from_iterable(job.transfers for job in jobs)),
+            # A copy, since the reader still refines the offset from UTC.
+            seconds_between=deepcopy(self.clock).seconds,
+            nodes_unlogged=len(derivation.unlogged),
+            measure=derivation.totals.hour_unit,
+            faults=tuple(
+                self._fault(key)
+                for key in sorted(derivation.sums.faulty)
+                if (abort := derivation.aborts.get(key[0])) is None
+                or not abort.ended(key, derivation.states[key])
+            ),
+            aborts=derivation.aborts,
+            restarts=tuple(sorted(set(chain.from_iterable(restarts)))),
+            dagmans=tuple(self._dagmans()),
+            item="job" if any(run.item == "job" for run in runs) else "epoch",
+        )
+
+    def _dagmans(self) -> Iterator[DagmanLife]:
+        """The DAGMans of the top-level DAGs, those of each DAG in the order of their starts."""
+        for dag in self.dags.values():
+            if not dag.is_top or dag.key == NO_DAG:
+                continue
+            for run in dag.dagman_runs():
+                # For the current run, DAGMan's other files count, too.
+                is_current = run is dag.current_run()
+                ended = self.ensemble.dag_state(dag.key) if is_current else run.end_state()
+                state, end = ended or (None, None)
+                began = [PurePath(p.rescue).name for p in run.processes if p.rescue]
+                wrote = [PurePath(p.wrote).name for p in run.processes if p.wrote]
+                starts = [p.start for p in run.processes if p.start is not None]
+                yield DagmanLife(
+                    dag=dag.file,
+                    cluster=run.cluster,
+                    start=run.start,
+                    end=end,
+                    state=state if state in ENDED else None,
+                    rescue=began[0] if began else None,
+                    wrote=wrote[-1] if wrote else None,
+                    restarts=tuple(starts[1:]),
+                    refused=run.refused,
+                )
+
+    def _fault(self, key: NodeKey) -> NodeFault:
+        derivation = self.derivation
+        state, node = derivation.states[key], derivation.nodes[key].node
+        run, part = derivation.runs.run_of(key), derivation.runs.parts.get(key)
+        training = part is not None and part.training
+        counts = True
+        if run is not None and part is not None and training:
+            counts = derivation.run_states[run.key].epochs.get(part.number) == key
+        futile = state.state is State.FUTILE
+        result = None if futile else derivation.submission_result(key)
+        tried = 0 if futile else tries(derivation.dags[key[0]], derivation.nodes[key], result)
+        failure = self.failure(key)
+        return NodeFault(
+            node_key=key,
+            dag=derivation.dag_file(key[0]),
+            kind=node.kind.value,
+            state=state.state,
+            key=run.key if run is not None else None,
+            epoch=part.epoch if part is not None else None,
+            training=training,
+            counts=counts,
+            since=state.since,
+            job=state.job.key if state.job is not None else None,
+            tries=tried,
+            retries=node.retries,
+            unless_exit=node.unless_exit if state.unless_exit else None,
+            part=failure.part if failure is not None else None,
+            reason=failure.text if failure is not None else None,
+            error=failure.error if failure is not None else None,
+            script=_script_command(node, failure.part, tried, state.job) if failure else None,
+            failed_ancestor=(key[0], state.failed_ancestor) if state.failed_ancestor else None,
+            subdag=self.subdag_key(key) if node.subdag is not None else None,
+        )
+
+    def dag_description(self, previous: Nodes | None = None) -> DagDescription:
+        """The description of the DAGs of a snapshot.
+
+        ``previous``: the nodes of the last description, if the DAG files have not changed since.
+        """
+        nodes = previous or Nodes(
+            tuple(self._describe_node(key) for key in self.nodes if key[0] != NO_DAG)
+        )
+        states = {
+            node.node_key: self.states[node.node_key] for node in nodes.all if node.key is None
+        }
+        completed = {
+            key: node.since
+            for key, node in states.items()
+            if node.state is State.COMPLETED and node.since is not None
+        }
+        return DagDescription(nodes, {key: node.state for key, node in states.items()}, completed)
+
+    def _describe_node(self, key: NodeKey) -> DescribedNode:
+        run, part = self.runs.run_of(key), self.runs.parts.get(key)
+        return DescribedNode(
+            node_key=key,
+            dag=self.derivation.dag_file(key[0]),
+            node=self.nodes[key].node,
+            key=run.key if run is not None else None,
+            run=part.run if part is not None else None,
+            uuid=run.uuid if run is not None else None,
+            training=part is not None and part.training,
+        )
+
 
 def _rows_used(job: Job, logged: LoggedJob) -> tuple[UsageRow, ...]:
     """The newest usage table, with the use of CPUs and GPUs from :class:`ResourceUsage`."""
@@ -728,106 +852,6 @@ def _expand_macros(name: str | None, job: LoggedJob) -> str | None:
     if name is None:
         return None
     return _PROCESS.sub(str(job.proc), _CLUSTER.sub(str(job.cluster), name))
-
-
-def _build_ledger(builder: SnapshotBuilder) -> Ledger:
-    """The ledger of a snapshot."""
-    derivation = builder.derivation
-    jobs = [derivation.jobs[key] for key in sorted(derivation.jobs)]
-    # Jobs of no DAG in a directory with DAGs have no part in estimates and curves.
-    in_order = derivation.runs.in_order()
-    runs = [run for run in in_order if not derivation.is_beside(run.nodes()[0])]
-    return Ledger(
-        dagdir=builder.dagdir,
-        as_of=builder.as_of,
-        live=builder.live,
-        runs=tuple(map(builder.run_row, runs)),
-        epochs=tuple(chain.from_iterable(builder.epochs_of(run).values() for run in runs)),
-        jobs=tuple(jobs),
-        executions=tuple(chain.from_iterable(job.executions for job in jobs)),
-        transfers=tuple(chain.from_iterable(job.transfers for job in jobs)),
-        # A copy, since the reader still refines the offset from UTC.
-        seconds_between=deepcopy(builder.clock).seconds,
-        nodes_unlogged=len(derivation.unlogged),
-        measure=derivation.totals.hour_unit,
-        faults=tuple(
-            _fault(builder, key)
-            for key in sorted(derivation.sums.faulty)
-            if (abort := derivation.aborts.get(key[0])) is None
-            or not abort.ended(key, derivation.states[key])
-        ),
-        aborts=derivation.aborts,
-        restarts=_restarts(builder),
-        dagmans=tuple(_dagmans(builder)),
-        item="job" if any(run.item == "job" for run in runs) else "epoch",
-    )
-
-
-def _restarts(builder: SnapshotBuilder) -> tuple[datetime, ...]:
-    """When the schedd was restarted, by the logs of the DAGs' DAGMans."""
-    jobs = (job for dag in builder.dags.values() for job in dag.logs.jobs)
-    return tuple(sorted({time for job in jobs for time in job.restarts}))
-
-
-def _dagmans(builder: SnapshotBuilder) -> Iterator[DagmanLife]:
-    """The DAGMans of the top-level DAGs, those of each DAG in the order of their starts."""
-    for dag in builder.dags.values():
-        if not dag.is_top or dag.key == NO_DAG:
-            continue
-        for run in dag.dagman_runs():
-            # For the current run, DAGMan's other files count, too.
-            is_current = run is dag.current_run()
-            ended = builder.ensemble.dag_state(dag.key) if is_current else run.end_state()
-            state, end = ended or (None, None)
-            began = [PurePath(p.rescue).name for p in run.processes if p.rescue]
-            wrote = [PurePath(p.wrote).name for p in run.processes if p.wrote]
-            starts = [p.start for p in run.processes if p.start is not None]
-            yield DagmanLife(
-                dag=dag.file,
-                cluster=run.cluster,
-                start=run.start,
-                end=end,
-                state=state if state in ENDED else None,
-                rescue=began[0] if began else None,
-                wrote=wrote[-1] if wrote else None,
-                restarts=tuple(starts[1:]),
-                refused=run.refused,
-            )
-
-
-def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
-    derivation = builder.derivation
-    state, node = derivation.states[key], derivation.nodes[key].node
-    run, part = derivation.runs.run_of(key), derivation.runs.parts.get(key)
-    training = part is not None and part.training
-    counts = True
-    if run is not None and part is not None and training:
-        counts = derivation.run_states[run.key].epochs.get(part.number) == key
-    futile = state.state is State.FUTILE
-    result = None if futile else derivation.submission_result(key)
-    tried = 0 if futile else tries(derivation.dags[key[0]], derivation.nodes[key], result)
-    failure = builder.failure(key)
-    return NodeFault(
-        node_key=key,
-        dag=derivation.dag_file(key[0]),
-        kind=node.kind.value,
-        state=state.state,
-        key=run.key if run is not None else None,
-        epoch=part.epoch if part is not None else None,
-        training=training,
-        counts=counts,
-        since=state.since,
-        job=state.job.key if state.job is not None else None,
-        tries=tried,
-        retries=node.retries,
-        unless_exit=node.unless_exit if state.unless_exit else None,
-        part=failure.part if failure is not None else None,
-        reason=failure.text if failure is not None else None,
-        error=failure.error if failure is not None else None,
-        script=_script_command(node, failure.part, tried, state.job) if failure else None,
-        failed_ancestor=(key[0], state.failed_ancestor) if state.failed_ancestor else None,
-        subdag=builder.subdag_key(key) if node.subdag is not None else None,
-    )
 
 
 def _script_command(node: Node, part: str, tried: int, job: LoggedJob | None) -> str | None:
@@ -893,38 +917,6 @@ def _all_states(counts: Mapping[State, int]) -> Mapping[State, int]:
     return {state: counts.get(state, 0) for state in State}
 
 
-def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> DagDescription:
-    """The description of the DAGs of a snapshot.
-
-    ``previous``: the nodes of the last description, if the DAG files have not changed since.
-    """
-    nodes = previous or Nodes(
-        tuple(_describe_node(builder, key) for key in builder.nodes if key[0] != NO_DAG)
-    )
-    states = {
-        node.node_key: builder.states[node.node_key] for node in nodes.all if node.key is None
-    }
-    completed = {
-        key: node.since
-        for key, node in states.items()
-        if node.state is State.COMPLETED and node.since is not None
-    }
-    return DagDescription(nodes, {key: node.state for key, node in states.items()}, completed)
-
-
-def _describe_node(builder: SnapshotBuilder, key: NodeKey) -> DescribedNode:
-    run, part = builder.runs.run_of(key), builder.runs.parts.get(key)
-    return DescribedNode(
-        node_key=key,
-        dag=builder.derivation.dag_file(key[0]),
-        node=builder.nodes[key].node,
-        key=run.key if run is not None else None,
-        run=part.run if part is not None else None,
-        uuid=run.uuid if run is not None else None,
-        training=part is not None and part.training,
-    )
-
-
 # --- warnings about the input ---------------------------------------------------------
 
 GAVE_UP_SUFFIX: Final = " Aborting."
@@ -940,7 +932,7 @@ MAX_FILES_NAMED: Final = 5
 """Number of files named in one warning."""
 
 
-def input_notices(derivation: Derivation, live: bool) -> Iterator[Notice]:
+def _input_notices(derivation: Derivation, live: bool) -> Iterator[Notice]:
     """All warnings about the input of an ensemble whose node states are resolved."""
     ensemble = derivation.ensemble
     yield from ensemble.lasting_notices

@@ -218,9 +218,7 @@ class NodeSums:
         self.without_slot: set[NodeKey] = set()
         self.faulty: set[NodeKey] = set()
 
-    def add(
-        self, dag: str, top: str, category: NodeCategory, state: State, number: int = 1
-    ) -> None:
+    def add(self, dag: str, top: str, category: NodeCategory, state: State, number: int) -> None:
         """Count nodes of a DAG, and of its top-level DAG, by their state."""
         if category.beside:
             return

@@ -11,7 +11,6 @@ from statistics import median, quantiles
 import pytest
 
 from metlmon.model.states import State
-from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.shards import Bag, bags, find_bags
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.tables import shards as shards_table
@@ -213,7 +212,7 @@ def test_held_shards_are_left_out_and_reported(bag: Bag) -> None:
 
 
 def stems(dag: str) -> list[tuple[str, int]]:
-    nodes = describe_dags(read_ensemble({"/a/run.dag": dag}, Log()).builder()).nodes
+    nodes = read_ensemble({"/a/run.dag": dag}, Log()).builder().dag_description().nodes
     return [(each.name_pattern, len(each.nodes)) for each in find_bags(nodes)]
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import EnsembleShape, Request, SweepMode, SweptVariable
 from metlmon.authoring.request import SweepRequest as Asked
-from metlmon.snapshot.builder import describe_dags
 from metlmon.snapshot.records import DagDescription
 from metlmon.stats.shards import find_bags
 from metlmon.stats.sweep import SweepVariables, choices, find_sweep, value_order
@@ -22,7 +21,7 @@ from tests.support.records import read_dagdir
 
 
 def sweep_of(dag: str) -> SweepVariables:
-    return find_sweep(describe_dags(read_ensemble({"/a/run.dag": dag}, Log()).builder()).nodes)
+    return find_sweep(read_ensemble({"/a/run.dag": dag}, Log()).builder().dag_description().nodes)
 
 
 def dag_of(runs: list[list[dict[str, str]]]) -> str:
@@ -124,7 +123,7 @@ def test_evaluation_nodes_are_ignored() -> None:
 
 def test_ordinary_ensemble_has_no_sweep(shared: Shared) -> None:
     builder = read_dagdir(shared("examples/metl-aws"))
-    assert find_sweep(describe_dags(builder).nodes).axes == ()
+    assert find_sweep(builder.dag_description().nodes).axes == ()
 
 
 # --- ensembles that metlmon writes ------------------------------------------------------------
@@ -140,7 +139,7 @@ def written(request: Request) -> DagDescription:
         place = request.directory / file.name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(file.data)
-    return describe_dags(read_dagdir(request.directory))
+    return read_dagdir(request.directory).dag_description()
 
 
 @pytest.fixture(name="template")

@@ -22,7 +22,6 @@ from metlmon.health.build import make_health
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
-from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.curves import curves
 from metlmon.stats.sweep import GridChoice, grid
 from metlmon.stats.usage import usage_in_window
@@ -77,7 +76,7 @@ def records(hostile: Dagdir) -> Mapping[str, Any]:
         reader.ensemble.settings,
         **asdict(files.read(ledger, builder)),
         files_read=True,
-        load_description=lambda: describe_dags(builder),
+        load_description=builder.dag_description,
     )
     return {
         "status": basis.status,

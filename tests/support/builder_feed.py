@@ -8,7 +8,7 @@ from msgspec.structs import astuple
 
 from metlmon.live.feed import JobFiles
 from metlmon.model.job_events import NodeKey
-from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
+from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_tree import DagNodes
 from metlmon.snapshot.records import (
     DagDescription,
@@ -41,7 +41,7 @@ class BuilderFeed(FakeFeed):
         return self.builder.ledger()
 
     def dag_description(self) -> DagDescription:
-        result = describe_dags(self.builder, self._nodes)
+        result = self.builder.dag_description(self._nodes)
         self._nodes = result.nodes
         return result
 

@@ -17,7 +17,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import JobFiles, StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import Outcome, State
-from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
+from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Execution, Hold, Job
 from tests.support.recordings import read_all
 
@@ -96,5 +96,5 @@ def stats_input(builder: SnapshotBuilder, files_in: Path | None = None) -> Stats
         settings,
         **asdict(job_files),
         files_read=files_in is not None,
-        load_description=lambda: describe_dags(builder),
+        load_description=builder.dag_description,
     )
