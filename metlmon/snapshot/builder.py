@@ -366,7 +366,7 @@ class SnapshotBuilder:
         run = derivation.runs.run_of(key)
         skipped = run is not None and state.state is State.SKIPPED
         gate = self.gate_status(run) if run is not None and skipped else None
-        clusters = {job.cluster for job in record.jobs}
+        submissions = {(job.cluster, job.subproc) for job in record.jobs}
         return NodeRow(
             **self._node(key, derivation.node_executions(key)),
             kind=node.kind.value,
@@ -381,7 +381,7 @@ class SnapshotBuilder:
             stopped_by=gate.stopped.rule if gate is not None and gate.stopped else None,
             reason=self._reason(key),
             failed_ancestor=state.failed_ancestor,
-            submissions=len(clusters) or derivation.dags[dag].submission_count(key[1]),
+            submissions=len(submissions) or derivation.dags[dag].submission_count(key[1]),
         )
 
     def _reason(self, key: NodeKey) -> str | None:

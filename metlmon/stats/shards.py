@@ -332,16 +332,16 @@ def shard_work(
     state: State,
     has_post_script: bool,
     jobs: Sequence[Job],
-    executions: Sequence[Execution],
     axis: TimeAxis,
 ) -> ShardWork:
     """The work on a shard.
 
     ``state``: that of its node; ``has_post_script``: a POST script can make the node succeed
-    whatever its job returned; ``jobs``, ``executions``: the node's, in the ledger's order.
+    whatever its job returned; ``jobs``: the node's, in order of submission.
     """
     if not jobs:
         return ShardWork()
+    executions = [entry for job in jobs for entry in job.executions]
     newest = submission_key(jobs[-1])
 
     def is_newest(entry: Job | Execution) -> bool:
@@ -452,17 +452,16 @@ def bags(stats_input: StatsInput) -> tuple[Bag, ...]:
     description, ledger = stats_input.load_description(), stats_input.ledger
     all_bags = find_bags(description.nodes)
     wanted = {node.node_key for nodes in all_bags for node in nodes.nodes}
-    executions = group_by(
-        (e for e in ledger.executions if e.node_key in wanted), attrgetter("node_key")
-    )
-    jobs = group_by((job for job in ledger.jobs if job.node_key in wanted), attrgetter("node_key"))
+    of_bags = [job for job in ledger.jobs if job.node_key in wanted]
+    # Not by cluster: a schedd that was installed again counts from 1.
+    of_bags.sort(key=lambda job: job.entered_at[:1])
+    jobs = group_by(of_bags, attrgetter("node_key"))
     dags = {dag.file: dag.state for dag in stats_input.status.dags}
     return tuple(
         _BagBuilder(
             ledger=ledger,
             description=description,
             nodes=nodes,
-            executions=executions,
             jobs=jobs,
             dag_state=dags.get(nodes.dag, DagState.UNKNOWN),
         ).bag()
@@ -478,17 +477,15 @@ class _BagBuilder:
         ledger: Ledger,
         description: DagDescription,
         nodes: BagNodes,
-        executions: Mapping[NodeKey, Sequence[Execution]],
         jobs: Mapping[NodeKey, Sequence[Job]],
         dag_state: DagState,
     ) -> None:
         self.ledger, self.nodes, self.dag_state = ledger, nodes, dag_state
         keys = [node.node_key for node in nodes.nodes]
         self.states = {key: description.states.get(key, State.WAITING) for key in keys}
-        self.executions = [entry for key in keys for entry in executions.get(key, ())]
-        submitted = [
-            job.submitted for key in keys for job in jobs.get(key, ()) if job.submitted is not None
-        ]
+        own_jobs = [job for key in keys for job in jobs.get(key, ())]
+        self.executions = [entry for job in own_jobs for entry in job.executions]
+        submitted = [job.submitted for job in own_jobs if job.submitted is not None]
         self.axis = TimeAxis(ledger, [*submitted, *(e.start for e in self.executions)])
         self.now = self.axis.now
         self.first_submitted = min(submitted, key=self.axis.position, default=None)
@@ -498,7 +495,6 @@ class _BagBuilder:
                 state=self.states[node.node_key],
                 has_post_script=node.node.post is not None,
                 jobs=jobs.get(node.node_key, ()),
-                executions=executions.get(node.node_key, ()),
                 axis=self.axis,
             )
             for node in nodes.nodes

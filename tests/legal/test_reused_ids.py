@@ -21,6 +21,7 @@ from metlmon.stats.lineage import lineage
 from metlmon.stats.pool_profiles import observations_of
 from metlmon.stats.requests import advise_requests
 from metlmon.stats.resources import resource_use
+from metlmon.stats.shards import bags
 from metlmon.stats.timeline import build_timeline
 from metlmon.stats.usage import site_usage
 from metlmon.text.record_json import json_of
@@ -190,6 +191,7 @@ def figures(path: Path, nodes: Sequence[str], *clusters: int) -> list[str]:
         *(site_usage(made), build_timeline(made.ledger), make_forecast(made)),
         *(make_health(made), advise_requests(made), observations_of(made.ledger)),
         *(resource_use(made.ledger, "request"), lineage(made).origins),
+        builder.node_row(("run.dag", nodes[0])),
         *(builder.ledger().jobs, tables_json(build_report(builder.status(), made.ledger))),
     ]
     return [re.sub(r"7000\d", "70000", json.dumps(json_of(each))) for each in statistics]
@@ -203,6 +205,20 @@ def test_figures_of_jobs_with_one_id_are_those_of_several(
     apart = figures(tmp_path / "apart", nodes, 70005, 70006, 70007)
     for one, several in zip(with_one_id, apart, strict=True):
         assert json.loads(one) == json.loads(several)
+
+
+def test_newest_job_of_a_shard_has_the_lower_id_on_a_new_schedd(tmp_path: Path) -> None:
+    """It has trained for two hours so far; the one before, for one, was lost."""
+    nodes = [f"shard{number}" for number in range(20)]
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", *nodes))
+    log = Log().submit(900, nodes[0], at="10:00:00").execute(900, at="11:00:00")
+    log.evict(900, at="12:00:00").remove(900, at="12:00:00")
+    log.submit(5, nodes[0], at="05-06 10:00:00").execute(5, at="05-06 11:00:00")
+    dagdir.write("metl.log", log.image(5, 100, at="05-06 13:00:00").data)
+    builder = dagdir.reader(now="2026-05-06 13:00:00", live=True).snapshot_builder()
+    (bag,) = bags(stats_input(builder))
+    shard = bag.shards[0]
+    assert (shard.job, shard.seconds, shard.attempts) == ((5, 0), 7200, 2)
 
 
 def test_each_job_with_one_id_has_its_own_error_file(tmp_path: Path) -> None:
