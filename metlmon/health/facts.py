@@ -123,6 +123,14 @@ class HealthFacts:
             return self.ledger.live
         return row.state in ALIVE
 
+    def goes_on(self, run: Run) -> bool:
+        """Whether an epoch of a run is in progress, or will begin unless somebody acts.
+
+        Between two epochs, the state of the run is that of the one that is done.
+        """
+        lasts = self.is_alive(run.dag) if run.is_between_epochs else not run.has_ended
+        return lasts and not run.stopped
+
     def is_last_of_run(self, job: Job) -> bool:
         """Whether a job outside of any DAG is the last of its run, which no DAG will run again."""
         if self.dags:

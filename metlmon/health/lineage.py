@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
-from metlmon.health.trainings import ENDED_RUNS
 from metlmon.health.types import HealthEntry
 from metlmon.snapshot.records import Epoch
 from metlmon.text.formatting import count, epoch_text, job_id
@@ -44,7 +43,7 @@ def broken_chains(facts: HealthFacts) -> Iterator[HealthEntry]:
                 "Which job made these is inferred; keep the *.ckpt.provenance.json, or the "
                 "events of the run, with its checkpoints",
             ),
-            is_open=any(facts.runs[run].state not in ENDED_RUNS for run in runs),
+            is_open=any(facts.goes_on(facts.runs[run]) for run in runs),
             key=first.key,
             runs=runs,
         )
@@ -67,7 +66,7 @@ def _broken_run(
             f"The model lacks the training of epoch {before}: to have it, put its checkpoint "
             f"back, and train epoch {number} and the later ones again",
         ),
-        is_open=facts.runs[run].state not in ENDED_RUNS,
+        is_open=facts.goes_on(facts.runs[run]),
         key=run,
         runs=(run,),
         dag=facts.runs[run].dag,

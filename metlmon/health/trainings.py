@@ -11,7 +11,6 @@ from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
 from metlmon.health.types import HealthEntry
 from metlmon.model.run import variable
-from metlmon.model.states import State
 from metlmon.text.formatting import epoch_text
 
 LOCATION_ARGUMENTS: Final = re.compile(
@@ -19,8 +18,6 @@ LOCATION_ARGUMENTS: Final = re.compile(
     r"|gpus|devices|workers|nodes|slow_factor"
 )
 """Arguments that say where a training runs; they may differ, as they do not affect the model."""
-
-ENDED_RUNS: Final = frozenset({State.COMPLETED, State.FAILED, State.REMOVED})
 
 
 def diverged_runs(facts: HealthFacts) -> Iterator[HealthEntry]:
@@ -37,7 +34,7 @@ def diverged_runs(facts: HealthFacts) -> Iterator[HealthEntry]:
         since = (
             f" since epoch {epoch_text(curve.since_epoch)}" if curve.since_epoch is not None else ""
         )
-        goes_on = run.state not in ENDED_RUNS and not run.stopped
+        goes_on = facts.goes_on(run)
         yield make_entry(
             kind="diverged",
             text=f"{metric_curves.metric} {curve_symbol(curve).word}{since}",
@@ -63,7 +60,7 @@ def configuration_changes(facts: HealthFacts) -> Iterator[HealthEntry]:
             changes = [change for change in changes if not change.is_goal_of(goals)]
         if changes:
             more = f", and {len(changes) - 3} more" if len(changes) > 3 else ""
-            is_open = facts.runs[key].state not in ENDED_RUNS
+            is_open = facts.goes_on(facts.runs[key])
             groups.setdefault((is_open, f"{'; '.join(map(str, changes[:3]))}{more}"), []).append(
                 key
             )

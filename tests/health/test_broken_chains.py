@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, Severity
 from tests.health.ensembles import EventLog, chains, health_of, kinds, only, write
@@ -102,6 +104,14 @@ def test_recorded_ensemble_has_one_broken_chain() -> None:
     assert entry.runs[0].startswith("73c58470")
     assert entry.text == "epoch 3 continues an unrecorded checkpoint, not that of epoch 2"
     assert entry.jobs == ((13, 0),)
+
+
+@pytest.mark.parametrize("second", [14, 16])
+def test_broken_chain_is_open_between_two_epochs(second: int, capsys: Captured) -> None:
+    """Its third epoch is done, and the fourth not submitted yet; then it runs."""
+    moment = f"2026-11-28T10:21:{second}"
+    entries = json_output("health", capsys, FIXTURE, "--as-of", moment)["entries"]
+    assert [each["open"] for each in entries if each["kind"] == "lineage-broken"] == [True]
 
 
 def test_run_names_the_job_of_each_checkpoint(capsys: Captured) -> None:
