@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
@@ -49,9 +50,9 @@ from metlmon.dagman.parser import DagFile, parse_dag
 from metlmon.dagman.records import Node, NodeKind, Problem, Script, Workflow
 from metlmon.dagman.submit_description import (
     Description,
-    evaluate,
     parse_description,
     string_value,
+    submission,
 )
 from metlmon.redact import hide_value, redact_secrets
 from metlmon.remote.paths import join, normalize, there
@@ -226,8 +227,8 @@ class SubmitInfoResolver:
         node, appended = pending.node, pending.appended
         before = {"JOB": node.name, **node.vars}
         after = {key: before.pop(key) for key in node.vars if key in appended} if appended else {}
-        info, work = evaluate(description, before, after)
-        self._work_left -= work
+        info = submission(description, before, after)
+        self._work_left -= info.work
         node.log = _in_folder(node.dir, info.log)
         node.output = _in_folder(node.dir, info.output)
         node.error = _in_folder(node.dir, info.error)
@@ -337,8 +338,6 @@ class _Options(Struct):
 
 
 class _WorkflowLoader:
-    """Loads the files of one DAGMan into one workflow."""
-
     def __init__(self, options: _Options, paths: list[Path], home: Path, depth: int) -> None:
         self._options = options
         self._files = options.files
@@ -374,7 +373,7 @@ class _WorkflowLoader:
         workflow.nodes = {node.name: node for node in self._top.all_nodes()}
         graph.share_edges(workflow.nodes.values())
         if names := graph.cycle(workflow.nodes):
-            text = f"nodes wait for each other in a circle: {_format_cycle(names)}"
+            text = f"nodes wait for each other in a circle: {_listed(map(shown, names), ' → ')}"
             self._report_file("cycle", self._paths[0], text)
         resolver = SubmitInfoResolver(self._files, self._home, self._scopes)
         for pending in self._pending.values():
@@ -588,7 +587,7 @@ class _WorkflowLoader:
                 nodes[node.name] = node
         if unknown:
             side = "parent" if parents else "child"
-            self._error("unknown-node", command, f"unknown {side} {_format_names(unknown)}")
+            self._error("unknown-node", command, f"unknown {side} {_listed(unknown, ', ')}")
         return list(nodes.values())
 
     def _add_join(self, command: DagCommand, scope: Scope) -> Node:
@@ -673,14 +672,10 @@ def _placement_error(command: NodeCommand, key: str, scope: Scope) -> str | None
     return None
 
 
-def _format_cycle(names: list[str]) -> str:
-    text = " → ".join(shown(name) for name in names[:_NAMES_SHOWN])
-    return text if len(names) <= _NAMES_SHOWN else f"{text} → …"
-
-
-def _format_names(names: list[str]) -> str:
-    text = ", ".join(names[:_NAMES_SHOWN])
-    return text if len(names) <= _NAMES_SHOWN else f"{text}, …"
+def _listed(names: Iterable[str], separator: str) -> str:
+    """The first names."""
+    first = list(islice(names, _NAMES_SHOWN + 1))
+    return separator.join((*first[:_NAMES_SHOWN], *("…" for _ in first[_NAMES_SHOWN:])))
 
 
 def _redact_nodes(nodes: Iterable[Node]) -> None:

@@ -73,7 +73,6 @@ Reader = Callable[[int, Tokens, LogicalLines], DagCommand]
 class DagFile(Struct, frozen=True):
     """The contents of one file; ``commands`` are those that could be parsed, in order."""
 
-    name: str
     commands: tuple[DagCommand, ...]
     problems: tuple[Problem, ...]
 
@@ -159,7 +158,7 @@ def parse_dag(data: bytes, name: str) -> DagFile:
         text = f"{omitted} more lines behind this one are not commands either"
         last = problems[-1]
         problems.append(Problem(_UNKNOWN, name, last.line, text, error=False))
-    return DagFile(name, tuple(commands), tuple(problems))
+    return DagFile(tuple(commands), tuple(problems))
 
 
 _UNKNOWN: Final = "unknown-command"

@@ -169,16 +169,13 @@ class Workflow(Struct):
 class Rescue(Struct, frozen=True):
     """A rescue file ``X.rescueNNN``: applied to the DAG before any log is read.
 
-    ``created`` is its "created … UTC" header (aware), None when absent. ``retries`` are the
-    ``RETRY node n`` lines (retries left).
+    ``created`` is its "created … UTC" header (aware), None when absent.
     """
 
     path: Path
     number: int
     created: datetime | None
     done: frozenset[str]
-    retries: dict[str, int]
-    total: int | None
     failed: frozenset[str]
 
 
@@ -225,7 +222,6 @@ class JobstateLine(Struct, frozen=True):
     node: str | None
     event: str
     cluster: int | None
-    proc: int | None
     value: int | None
 
 

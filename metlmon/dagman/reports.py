@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metlmon.dagman.commands import DoneCommand, NodeCommand, RetryCommand
+from metlmon.dagman.commands import DoneCommand, NodeCommand
 from metlmon.dagman.parser import read_commands
 from metlmon.dagman.records import (
     DagMetrics,
@@ -41,7 +41,6 @@ _RESCUE_NUMBER: Final = re.compile(r"\.rescue([0-9]{3,6})\Z")
 _RESCUE_CREATED: Final = re.compile(
     r"#\s*Created (\d{1,2})/(\d{1,2})/(\d{4}) (\d{1,2}):(\d{2}):(\d{2}) UTC", re.IGNORECASE
 )
-_RESCUE_TOTAL: Final = re.compile(r"#\s*Total number of Nodes:\s*(\d{1,12})", re.IGNORECASE)
 _RESCUE_FAILED: Final = re.compile(
     r"#\s*Nodes that failed:.*\n#((?:(?!<ENDLIST>).)*)", re.IGNORECASE
 )
@@ -80,52 +79,41 @@ def read_rescue(path: Path, data: bytes) -> tuple[Rescue, list[Problem]]:
     """
     end = data.rfind(b"\n") + 1
     done: set[str] = set()
-    retries: dict[str, int] = {}
     invalid: list[int] = []
     for source in read_commands(data[:end], path.name):
         match source.command:
             case DoneCommand(node=name):
                 done.add(_unquote_name(name))
-            case RetryCommand(node=name, retries=left):
-                retries[_unquote_name(name)] = left
             case NodeCommand(kind=kind, name=name, done=True) if kind in _CAN_BE_DONE:
                 done.add(_unquote_name(name))
             case None:
                 invalid.append(source.line)
             case _:
                 pass  # A full rescue file repeats the DAG file.
-    problems = []
+    problems = _invalid_lines("rescue-line", "rescue file", str(path), invalid)
     if data[end:].strip():
-        problems.append(
-            _rescue_problem(
-                "torn-file",
-                path,
-                data.count(b"\n") + 1,
-                "the last line has no end and is not used: the file is being written, or was cut",
-            )
-        )
-    if invalid:
-        also = f", nor are {len(invalid) - 1} more lines" if len(invalid) > 1 else ""
-        text = f"no line of a rescue file{also}; passed over"
-        problems.append(_rescue_problem("rescue-line", path, invalid[0], text))
+        text = "the last line has no end and is not used: the file is being written, or was cut"
+        line = data.count(b"\n") + 1
+        problems.insert(0, Problem("torn-file", str(path), line, text, error=False))
     comments = "\n".join(re.findall(r"^[ \t]*(#.*)", data[:end].decode("utf-8", "replace"), re.M))
-    number, total = _RESCUE_NUMBER.search(path.name), _RESCUE_TOTAL.search(comments)
-    failed = _RESCUE_FAILED.search(comments)
+    number, failed = _RESCUE_NUMBER.search(path.name), _RESCUE_FAILED.search(comments)
     names = failed[1].split(",") if failed else ()
     rescue = Rescue(
         path=path,
         number=int(number[1]) if number else 0,
         created=_created(comments),
         done=frozenset(done),
-        retries=retries,
-        total=int(total[1]) if total else None,
         failed=frozenset(visible(name.strip()) for name in names if name.strip()),
     )
     return rescue, problems
 
 
-def _rescue_problem(kind: str, path: Path, line: int, text: str) -> Problem:
-    return Problem(kind, str(path), line, text, error=False)
+def _invalid_lines(kind: str, noun: str, file: str, lines: list[int]) -> list[Problem]:
+    """One problem for all lines that do not belong in a file."""
+    if not lines:
+        return []
+    more = f", nor are {len(lines) - 1} more lines" if len(lines) > 1 else ""
+    return [Problem(kind, file, lines[0], f"no line of a {noun}{more}; passed over", error=False)]
 
 
 def _unquote_name(name: str) -> str:
@@ -219,11 +207,7 @@ def read_node_status(path: Path, data: bytes) -> tuple[StatusFile | None, list[P
                 nodes[visible(name)] = node
     if not closed or not any(ad.strings.get("Type") == "StatusEnd" for ad in ads):
         problem("torn-file", lines, "the file is not complete: nodes behind this line are missing")
-    return _status_file(path, head, nodes), problems
-
-
-def _status_file(path: Path, head: _Ad, nodes: dict[str, StatusNode]) -> StatusFile:
-    return StatusFile(
+    status = StatusFile(
         path=path,
         dag_files=tuple(head.items),
         epoch=head.numbers.get("Timestamp"),
@@ -232,6 +216,7 @@ def _status_file(path: Path, head: _Ad, nodes: dict[str, StatusNode]) -> StatusF
         totals={k: v for k, v in head.numbers.items() if k not in _NOT_TOTALS},
         nodes=nodes,
     )
+    return status, problems
 
 
 def _parse_node(ad: _Ad) -> StatusNode | None:
@@ -307,7 +292,7 @@ _JOBSTATE_LINE: Final = re.compile(
     rb"(?: \S+)?(?: \S+)? -?\d{1,12}"
     rb")\s*"
 )
-_JOB: Final = re.compile(rb"(-?\d{1,12})\.(-?\d{1,12})")
+_JOB: Final = re.compile(rb"(-?\d{1,12})\.-?\d{1,12}")
 _JOBSTATE_VALUE: Final = re.compile(rb"-?\d{1,12}")
 
 LONGEST_LINE: Final = 64 * 1024
@@ -338,15 +323,7 @@ def read_jobstate(
             records.append(record)
         elif text.strip():
             invalid.append(number)
-    return records, _jobstate_problems(file, invalid), used
-
-
-def _jobstate_problems(file: str, invalid: list[int]) -> list[Problem]:
-    if not invalid:
-        return []
-    more = f", nor are {len(invalid) - 1} more lines" if len(invalid) > 1 else ""
-    text = f"no line of a jobstate log{more}; passed over"
-    return [Problem("jobstate-line", file, invalid[0], text, error=False)]
+    return records, _invalid_lines("jobstate-line", "jobstate log", file, invalid), used
 
 
 def _parse_record(line: bytes) -> JobstateLine | None:
@@ -363,7 +340,6 @@ def _parse_record(line: bytes) -> JobstateLine | None:
         node=None if internal else visible(node.decode("utf-8", "replace")),
         event=intern((internal or event).decode("ascii")),
         cluster=int(ids[1]) if ids else None,
-        proc=int(ids[2]) if ids else None,
         value=int(job) if value else None,
     )
 

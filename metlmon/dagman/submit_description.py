@@ -125,17 +125,18 @@ class Submission(Struct, frozen=True):
     Paths are as written there, joined to ``initialdir``; ``lease`` (seconds) and
     ``gpus_minimum_memory`` (MB) are None when absent or an expression; ``queue_count`` is None when
     it does not follow from the text. ``annex``: the only annex in which the job may run
-    [TargetAnnexName].
+    [TargetAnnexName]. ``work``: assignments made and characters expanded.
     """
 
     log: str | None
     output: str | None
     error: str | None
     queue_count: int | None
-    annex: str | None = None
-    lease: int | None = None
-    universe: str | None = None
-    gpus_minimum_memory: int | None = None
+    annex: str | None
+    lease: int | None
+    universe: str | None
+    gpus_minimum_memory: int | None
+    work: int
 
 
 def string_value(expression: str | None) -> str | None:
@@ -371,13 +372,6 @@ def submission(
     ``before`` are macros set before the description is read (DAGMan's own and VARS
     PREPEND, the default), which it may override; ``after`` override it (VARS APPEND).
     """
-    return evaluate(description, before, after)[0]
-
-
-def evaluate(
-    description: Description, before: Mapping[str, str], after: Mapping[str, str]
-) -> tuple[Submission, int]:
-    """Like :func:`submission`, with the work: assignments made and characters expanded."""
     macros, queue = _macros(description, before, after)
     # First, since the names of its items are then not expanded in the other values.
     count = _count_procs(queue, macros)
@@ -386,7 +380,7 @@ def evaluate(
     folder, log, output, error, annex, requirements, lease, universe, memory = values
     kb = kilobytes(memory)
     wanted = _ANNEX_NAME.search(requirements) if requirements is not None else None
-    result = Submission(
+    return Submission(
         log=_join_path(folder or "", log),
         output=_join_path(folder or "", output),
         error=_join_path(folder or "", error),
@@ -395,8 +389,8 @@ def evaluate(
         lease=integer(lease) if lease is not None and lease.isdecimal() else None,
         universe=intern(universe.lower()) if universe is not None else None,
         gpus_minimum_memory=None if kb is None else -(-kb // 1024),
+        work=len(description.statements) + _MAX_EXPANDED - macros.characters_left,
     )
-    return result, len(description.statements) + _MAX_EXPANDED - macros.characters_left
 
 
 def command_values(

@@ -63,7 +63,6 @@ class Submit(Detail, frozen=True):
     node: str | None
     batch_name: str | None
     notes: tuple[str, ...]
-    warnings: tuple[str, ...]
     run_uuid: str | None = None
     run_name: str | None = None
     run_epoch: int | None = None
@@ -192,13 +191,11 @@ class PostScript(Detail, frozen=True):
 
 
 class RemoteError(Detail, frozen=True):
-    """021. ``warning``: "Message from", else an error; ``source``: "starter on slot…"."""
+    """021. ``warning``: "Message from", else an error."""
 
     warning: bool
-    source: str
     message: str
     code: int | None
-    subcode: int | None
 
 
 class ConnectionEvent(Detail, frozen=True):
@@ -586,10 +583,6 @@ _RECONNECTION: Final = _line(r"(?:Trying to|Can not) reconnect to(.*)")
 _MATERIALIZED: Final = _line(r"Materialized -?[0-9]+ jobs from -?[0-9]+ items\.[^\S\n]*(\w*).*")
 _QUEUED: Final = _line(rf"Seconds spent in queue:[^\S\n]*({_INTEGER})[^\S\n]*$")
 _HOST: Final = _line(r"Transferring to host:(.*)")
-_WARNING: Final = re.compile(
-    r"WARNING: (?:Committed job submission into the queue with the following warning\(s\): ?)?"
-)
-_REMOTE_ERROR: Final = re.compile(r"(Error|Message) from (.*)")
 TRANSFERS: Final[Mapping[str, Transfer]] = {
     "Entered queue to transfer input files": Transfer.INPUT_QUEUED,
     "Started transferring input files": Transfer.INPUT_STARTED,
@@ -788,15 +781,12 @@ def _submit_from_notes(host: str, body: str) -> Submit:
     structured: Mapping[str, str | int | float] = {}
     node: str | None = None
     notes: list[str] = []
-    warnings: list[str] = []
     for line in (line.strip() for line in body.split("\n")):
         if line.startswith("[") and line.endswith("]") and not structured:
             structured = _record(line)
         elif (match := _DAG_NODE.match(line)) and node is None:
             node = match[1]
-        elif match := _WARNING.match(line):
-            warnings.append(line[match.end() :])
-        elif line:
+        elif line and not line.startswith("WARNING: "):
             notes.append(line)
 
     def text(name: str) -> str | None:
@@ -808,7 +798,6 @@ def _submit_from_notes(host: str, body: str) -> Submit:
         node=text("dagnodename") or node,
         batch_name=text("jobbatchname"),
         notes=tuple(notes),
-        warnings=tuple(warnings),
         run_uuid=text("runuuid") or None,
         run_name=text("runname") or None,
         run_epoch=_run_epoch(structured.get("runepoch")),
@@ -830,7 +819,7 @@ _NODE_ALONE: Final = re.compile(r" {4}DAG Node: (\S+)")
 def _submit(text: str, body: str) -> Submit:
     host = _text_after(text, "from host:")
     if only := _NODE_ALONE.fullmatch(body):
-        return Submit(host, only[1], None, (), ())
+        return Submit(host, only[1], None, ())
     return _submit_from_notes(host, body)
 
 
@@ -1060,15 +1049,8 @@ def _held(text: str, body: str) -> Held:
 
 
 def _remote_error(text: str, body: str) -> RemoteError:
-    message, code, subcode = _reason_and_code(body)
-    source = _REMOTE_ERROR.fullmatch(text)
-    return RemoteError(
-        warning=source is not None and source[1] == "Message",
-        source=source[2].rstrip().removesuffix(":") if source else text,
-        message=message or "",
-        code=code,
-        subcode=subcode,
-    )
+    message, code, _ = _reason_and_code(body)
+    return RemoteError(text.startswith("Message from "), message or "", code)
 
 
 def _disconnected(text: str, body: str) -> ConnectionEvent:
@@ -1167,13 +1149,11 @@ def _usual_eviction(text: str, body: str) -> Evicted:
 def _submit_ad(ad: Attributes) -> Submit:
     submit = _submit_from_notes(ad["SubmitHost"], f"{ad['LogNotes']}\n{ad['UserNotes']}")
     structured = ad.nested("StructuredNotes")
-    warning = ad["Warnings"].removeprefix("WARNING: ").strip()
     return Submit(
         host=submit.host,
         node=structured["DAGNodeName"] or submit.node,
         batch_name=structured["JobBatchName"] or None,
         notes=submit.notes,
-        warnings=(warning,) if warning else (),
         run_uuid=structured["RunUuid"] or None,
         run_name=structured["RunName"] or None,
         run_epoch=_run_epoch(structured.integer("RunEpoch")),
@@ -1287,24 +1267,13 @@ def _held_ad(ad: Attributes) -> Held:
 
 
 def _remote_error_ad(ad: Attributes) -> RemoteError:
-    code = ad.code("HoldReasonCode") or None
-    return RemoteError(
-        warning=not ad.ad.get("CriticalError", True),
-        source=f"{ad['Daemon']} on {ad['ExecuteHost']}",
-        message=ad.prose("ErrorMsg") or "",
-        code=code,
-        subcode=ad.code("HoldReasonSubCode") if code else None,
-    )
+    warning, code = not ad.ad.get("CriticalError", True), ad.code("HoldReasonCode") or None
+    return RemoteError(warning, ad.prose("ErrorMsg") or "", code)
 
 
 def _connection_ad(ad: Attributes) -> ConnectionEvent:
     reason = ad.prose("DisconnectReason") or ad.prose("Reason")
     return ConnectionEvent(reason, ad["StartdName"] or None)
-
-
-def _file_transfer_ad(ad: Attributes) -> FileTransfer:
-    kind = TRANSFERS.get(_file_transfer_line(ad))
-    return FileTransfer(kind, ad.integer("QueueingDelay"), ad["Host"] or None)
 
 
 # --- first lines that ads do not have in one attribute -----------------------------------------
@@ -1548,7 +1517,11 @@ EVENT_TYPES: Final[Mapping[int, EventType]] = {
         _file_transfer_line,
         "|".join(TRANSFERS),
         _file_transfer,
-        _file_transfer_ad,
+        lambda ad: FileTransfer(
+            TRANSFERS.get(_file_transfer_line(ad)),
+            ad.integer("QueueingDelay"),
+            ad["Host"] or None,
+        ),
         is_covered=True,
         repeats=True,
     ),

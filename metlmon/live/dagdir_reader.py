@@ -162,8 +162,8 @@ class DagdirReader:
         self._dagdir_error: tuple[str, float] | None = None
         self._directory_id: tuple[int, int] | None = None
         self._rewritten_log_notices: dict[str, Notice] = {}
-        self.extra_notices: dict[str, Notice] = {}
-        """Notices of the reader's owner, by text, which are shown with those of the reader."""
+        self.extra_notices: list[Notice] = []
+        """Notices of the reader's owner, which are shown with those of the reader."""
         self._restarted_at = float("-inf")
 
     # --- checks -------------------------------------------------------------------------
@@ -265,7 +265,6 @@ class DagdirReader:
             self.error = errors[0].message(errors[0].name) + more
 
     def _removed_dags_error(self) -> str | None:
-        """Return an error if all DAG files have been removed."""
         dags = [dag.workflow.path.name for dag in self._dags() if dag.top == dag.key]
         if self._dag_paths or not dags or not is_directory(self.dagdir):
             return None
@@ -559,7 +558,7 @@ class DagdirReader:
             notices.append(Notice("unreadable", error.name, None, text))
         notices += (
             *self._rewritten_log_notices.values(),
-            *self.extra_notices.values(),
+            *self.extra_notices,
             *(self._gates.notices() if self._gates.are_used else ()),
         )
         for reader in self._logs.values():

@@ -37,13 +37,12 @@ if TYPE_CHECKING:
 class Snapshot(Struct, frozen=True):
     """One snapshot of the ensemble.
 
-    ``changed``: keys of the runs whose rows differ from the previous snapshot; ``progress``: that
-    of the initial reading; ``error``: one sentence if the dagdir has become unreadable (the last
-    snapshot stays) or the schedd does not respond. ``opened``: False only before the first one.
+    ``progress``: that of the initial reading; ``error``: one sentence if the dagdir has become
+    unreadable (the last snapshot stays) or the schedd does not respond. ``opened``: False only
+    before the first one.
     """
 
     status: Status
-    changed: frozenset[str]
     progress: Progress
     error: str | None = None
     opened: bool = True
@@ -68,7 +67,7 @@ def unread(dagdir: Path) -> Snapshot:
         hours=GpuHours(),
         logs=(),
     )
-    return Snapshot(status, frozenset(), Progress(0, 1), opened=False)
+    return Snapshot(status, Progress(0, 1), opened=False)
 
 
 class JobFiles(Struct, frozen=True):
@@ -166,7 +165,7 @@ class NullFeed(Feed):
         self._dagdir = dagdir or Path.cwd()
         self._settings = settings or Settings()
         status = unread(self._dagdir).status
-        self._latest = Snapshot(status, frozenset(), Progress(0, 0))
+        self._latest = Snapshot(status, Progress(0, 0))
 
     @property
     def dagdir(self) -> Path:

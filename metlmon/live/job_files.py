@@ -868,7 +868,6 @@ def _mtime(path: str) -> float:
 
 
 def _completed_epochs(ledger: Ledger) -> dict[str, set[int | None]]:
-    """The numbers of each run's completed epochs."""
     completed: dict[str, set[int | None]] = {}
     for epoch in ledger.epochs:
         if epoch.state is State.COMPLETED:

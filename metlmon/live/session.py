@@ -169,15 +169,11 @@ class Session:
                 folders = self._reader.watched_directories()
             directory_watcher.run(folders, self._wake.set)
         except Exception as error:
-            self._add_notice("watching for changes failed; files are checked every second", error)
-
-    def _add_notice(self, message: str, error: Exception) -> None:
-        """Add a notice about an exception that only costs time; for any thread."""
-        self._reader.extra_notices[message] = Notice(
-            "mishap", None, None, describe_error(message, error)
-        )
-        self._notice_added = True
-        self._wake.set()
+            message = "watching for changes failed; files are checked every second"
+            text = describe_error(message, error)
+            self._reader.extra_notices.append(Notice("mishap", None, None, text))
+            self._notice_added = True
+            self._wake.set()
 
     def stop(self) -> None:
         """Stop the threads; return when reading has ended.
@@ -370,9 +366,7 @@ class Session:
                 self._tick_seconds = time.thread_time() - updated
                 progress = self._reader.progress()
         self._snapshot_seconds = time.thread_time() - started
-        before = {r.key: r for r in self._latest.status.runs} if self._latest else {}
-        changed_runs = frozenset(r.key for r in status.runs if before.get(r.key) != r)
-        snapshot = Snapshot(status, changed_runs, progress, self._reader.error)
+        snapshot = Snapshot(status, progress, self._reader.error)
         self._latest = snapshot
         notify(snapshot)
 

@@ -323,11 +323,6 @@ class Dag:
         self._clock_observations: list[ClockObservation] = []
         self._runs: list[DagmanRun] | None = None
         self.facts = WorkflowFacts(workflow)
-        self._current_run: tuple[list[DagmanRun], DagmanRun | None] | None = None
-        """The current one of :attr:`_runs`."""
-        self._unknown_names_cache: (
-            tuple[StatusFile | None, Rescue | None, list[tuple[Path, frozenset[str]]]] | None
-        ) = None
 
     @property
     def is_top(self) -> bool:
@@ -382,7 +377,6 @@ class Dag:
                 self._clock_observations.append((line.time, epoch))
 
     def _apply_dag_message(self, line: DagmanMessage) -> None:
-        """Apply a message about the DAG as a whole."""
         self._runs = None
         process = self._writing_process()
         match line.kind:
@@ -690,18 +684,10 @@ class Dag:
 
     def unknown_names(self) -> list[tuple[Path, frozenset[str]]]:
         """Node names, by file (status file, rescue file), that the DAG file does not have."""
-        files = (self.status, self.current_rescue())
-        cached = self._unknown_names_cache
-        if cached is None or cached[0] is not files[0] or cached[1] is not files[1]:
-            status, rescue = files
-            nodes = self.workflow.nodes.keys()
-            unknown: list[tuple[Path, frozenset[str]]] = []
-            if status is not None:
-                unknown.append((status.path, frozenset(status.nodes.keys() - nodes)))
-            if rescue is not None:
-                unknown.append((rescue.path, frozenset(rescue.done - nodes)))
-            cached = self._unknown_names_cache = (*files, unknown)
-        return cached[2]
+        status, rescue = self.status, self.current_rescue()
+        named = [(status.path, frozenset(status.nodes))] if status is not None else []
+        named += [(rescue.path, rescue.done)] if rescue is not None else []
+        return [(path, names - self.workflow.nodes.keys()) for path, names in named]
 
     def fresh_start(self) -> datetime | None:
         """Start of the newest process, if it started from its DONE nodes alone.
@@ -770,7 +756,6 @@ class Dag:
     def replace_workflow(self, workflow: Workflow) -> None:
         """Replace the workflow after a change of the DAG file."""
         self.workflow, self.facts = workflow, WorkflowFacts(workflow)
-        self._unknown_names_cache = None
 
     # --- DAGMan runs --------------------------------------------------------------------
 
@@ -786,10 +771,7 @@ class Dag:
 
     def current_run(self) -> DagmanRun | None:
         """The current DAGMan run: the live one, else the one that ended last."""
-        runs = self.dagman_runs()
-        if self._current_run is None or self._current_run[0] is not runs:
-            self._current_run = runs, current_run(runs)
-        return self._current_run[1]
+        return current_run(self.dagman_runs())
 
     def run_starts(self, clock: Clock) -> tuple[datetime, ...]:
         """Starts of its DAGMan runs except refused submissions, oldest first."""

@@ -311,7 +311,6 @@ class NodeStateResolver:
         return None if later_reports or (submitted and submitted > last.time) else last
 
     def _newest_report(self, record: NodeRecord) -> NodeReport | None:
-        """DAGMan's newest report about the node, in local time."""
         reports = self._reports(record.node.name)
         newest = reports[-1] if reports else None
         status = self._status_report(record.node.name)

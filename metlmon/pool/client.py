@@ -334,7 +334,6 @@ class PoolClient:
         return self._act_on(request, job, user)
 
     def _act_on(self, request: ActionRequest, job: QueueJob, user: str) -> ActionResult:
-        """Perform the worker's action on one job."""
         subject = f"{job.cluster}.{job.proc}"
         if request.dry:
             return ActionResult(subject, ResultCode.DONE)

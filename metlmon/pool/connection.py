@@ -205,7 +205,6 @@ class PoolConnection:
         raise self._error(answer.error, answer.text)
 
     def _ensure_worker(self) -> subprocess.Popen[bytes]:
-        """The worker, started if necessary."""
         if self._worker is not None and self._worker.poll() is None:
             return self._worker
         self._stop_worker()
@@ -301,7 +300,6 @@ class PoolConnection:
         return (errors or lines or [""])[-1]
 
     def _stop_worker(self, graceful: bool = True) -> int | None:
-        """End the worker, if any; return its exit status."""
         worker, self._worker = self._worker, None
         if worker is None:
             return None

@@ -250,7 +250,6 @@ class QueuePoller:
 
 
 def _count_events(latest: Snapshot) -> int:
-    """The number of events in the logs."""
     return sum(log.events for log in latest.status.logs)
 
 
@@ -338,14 +337,14 @@ class QueueFeed:
             latest = self.latest
             if latest is not None and current != shown:
                 shown = current
-                notify(replace(latest, changed=frozenset()))
+                notify(latest)
 
         def on_answer() -> None:
             latest = self.latest
             if self._annexes is not None:
                 self._feed.set_annex_ends(self._annexes.answer.ends)
             if latest is not None:
-                notify(replace(latest, changed=frozenset()))
+                notify(latest)
 
         self._feed.start(lambda snapshot: notify(self._with_warnings(snapshot)))
         if self._annexes is not None:

@@ -478,7 +478,6 @@ def _fixed_site_reason(jobs: Sequence[Target], snapshot: QueueSnapshot) -> str |
 
 
 def _target(act: PoolAction, row: Run, jobs: tuple[Target, ...]) -> RunTarget:
-    """The run as a target of a request."""
     epoch = row.latest.epoch if row.latest is not None else None
     files: tuple[str, ...] = ()
     if row.uuid is not None:
@@ -630,7 +629,6 @@ def _nothing_to_do(
     waiting: Sequence[Job],
     uncovered: Sequence[str],
 ) -> str:
-    """Why nothing can be changed."""
     reasons = [each.reason for each in left_out if each.reason not in ALREADY]
     if reasons:
         return f"the jobs that wait: {reasons[0]}"
@@ -644,7 +642,6 @@ def _nothing_to_do(
 def _effects(
     on: str, exclude: bool, targets: int, running: int, bound: int, dags: Sequence[DagTarget]
 ) -> list[str]:
-    """The effect on jobs and files."""
     effects = []
     if targets and exclude:
         verb, its = "match" if targets > 1 else "matches", "it" if on == "host" else "its machines"
@@ -670,7 +667,6 @@ def _effects(
 
 
 def _about_line(exclude: bool, dags: Sequence[str]) -> str:
-    """The explanation of the line for the submit file."""
     names = plain(", ".join(dags[:3]), 100) + (f" and {len(dags) - 3} more" * (len(dags) > 3))
     if exclude:
         return f"jobs that {names} submits later go there unless its submit file has the line"

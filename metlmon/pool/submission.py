@@ -205,7 +205,6 @@ def submit_command(connection: PoolConnection) -> str:
 
 
 def _error_line(text: str) -> str:
-    """The line of an output that reports the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return plain((errors or lines or ["it failed without a word"])[0], 400)

@@ -900,7 +900,6 @@ class _Estimator:
         return f"{total}: {', '.join(f'{n} {label}' for n, label in kinds)}"
 
     def _unknown_reason(self) -> str:
-        """The reason why no cycle has ended."""
         done = any(run.epochs_done for run in self.ledger.runs)
         return "unknown: no log has the time of an epoch" if done else NO_EPOCH
 

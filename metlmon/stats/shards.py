@@ -470,8 +470,6 @@ def bags(stats_input: StatsInput) -> tuple[Bag, ...]:
 
 
 class _BagBuilder:
-    """Computes the state of one bag."""
-
     def __init__(
         self,
         ledger: Ledger,
@@ -575,7 +573,6 @@ class _BagBuilder:
         return ShardRate(len(self.ends), seconds)
 
     def _window_seconds(self) -> float:
-        """The length of the recent window in seconds."""
         wanted = WINDOW_SHARDS * self.times.median if self.times is not None else 0.0
         return min(self.now - self.first_position, max(WINDOW_MIN_SECONDS, wanted))
 

@@ -235,7 +235,6 @@ class MlflowExporter:
         return chosen
 
     def _newest_values(self, run: Run, key: str) -> dict[int, Metric]:
-        """The newest value at each step of a metric."""
         newest: dict[int, Metric] = {}
         for item in self._server.pages(
             "get_metric_history", run_id=run.info.run_id, metric_key=key, max_results=MAX_POINTS

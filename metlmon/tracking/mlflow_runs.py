@@ -190,8 +190,6 @@ def ensemble_key(ledger: Ledger) -> str:
 
 
 class _Ensemble:
-    """Collects the runs of one snapshot."""
-
     def __init__(self, builder: SnapshotBuilder, basis: StatsInput) -> None:
         self._clock = builder.clock
         self._basis = basis
@@ -317,7 +315,6 @@ class _Ensemble:
     # --- points -----------------------------------------------------------------------------
 
     def _ended_epochs(self, run: Run, run_end: datetime | None) -> list[EndedEpoch]:
-        """The epochs of a run that have ended."""
         epochs = self._epochs.get(run.key, [])
         ended = []
         for i, epoch in enumerate(epochs):

@@ -134,18 +134,18 @@ LINES = b"""\
 def test_each_kind_of_line_is_read() -> None:
     result, problems, _ = read_jobstate(LINES)
     assert problems == []
-    assert [(s.node, s.event, s.cluster, s.proc, s.value) for s in result] == [
-        (None, "DAGMAN_STARTED", 12, 0, None),
-        (None, "RECOVERY_STARTED", None, None, None),
-        ("A", "PRE_SCRIPT_STARTED", None, None, None),
-        ("A", "PRE_SCRIPT_FAILURE", None, None, None),
-        ("A", "PRESKIP", 0, 2147483647, None),
-        ("B", "SUBMIT_FAILURE", None, None, None),
-        ("B", "POST_SCRIPT_TERMINATED", None, None, None),
-        ("C", "JOB_FAILURE", None, None, -9),
-        ("C+D", "JOB_SUCCESS", None, None, 0),
-        ("INTERNAL", "SUBMIT", 7, 1, None),
-        (None, "DAGMAN_FINISHED", None, None, 1001),
+    assert [(s.node, s.event, s.cluster, s.value) for s in result] == [
+        (None, "DAGMAN_STARTED", 12, None),
+        (None, "RECOVERY_STARTED", None, None),
+        ("A", "PRE_SCRIPT_STARTED", None, None),
+        ("A", "PRE_SCRIPT_FAILURE", None, None),
+        ("A", "PRESKIP", 0, None),
+        ("B", "SUBMIT_FAILURE", None, None),
+        ("B", "POST_SCRIPT_TERMINATED", None, None),
+        ("C", "JOB_FAILURE", None, -9),
+        ("C+D", "JOB_SUCCESS", None, 0),
+        ("INTERNAL", "SUBMIT", 7, None),
+        (None, "DAGMAN_FINISHED", None, 1001),
     ]
 
 

@@ -73,16 +73,14 @@ MAXJOBS train 2
 """
 
 
-def test_partial_rescue_has_done_failed_and_retries() -> None:
+def test_partial_rescue_has_done_and_failed() -> None:
     rescue, problems = read_rescue(HERE, PARTIAL)
 
     assert problems == []
     assert rescue.number == 3
     assert rescue.created == datetime(2026, 11, 21, 6, 15, 9, tzinfo=UTC)
-    assert rescue.total == 5
     assert rescue.done == {"run0-train_epoch0", "run1-train_epoch0"}
     assert rescue.failed == {"run0-train_epoch1", "outer+inner+B"}
-    assert rescue.retries == {"run0-train_epoch1": 2, "outer+inner+B": 2}
 
 
 def test_full_rescue_has_done_in_both_spellings() -> None:
@@ -90,7 +88,6 @@ def test_full_rescue_has_done_in_both_spellings() -> None:
 
     assert problems == []
     assert rescue.done == {"A", "C", "P"}, "B's directory is called DONE; FINAL is never done"
-    assert rescue.retries == {"A": 1}
     assert rescue.failed == frozenset()
 
 
@@ -147,4 +144,3 @@ def test_prefix_has_no_more_done_nodes_than_the_whole(cut: int) -> None:
     whole, _ = read_rescue(HERE, PARTIAL)
     part, _ = read_rescue(HERE, PARTIAL[:cut])
     assert part.done <= whole.done
-    assert part.retries.items() <= whole.retries.items()

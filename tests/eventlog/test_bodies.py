@@ -60,10 +60,10 @@ def test_invalid_run_epoch_is_none(epoch: str) -> None:
     assert (detail.run_name, detail.run_uuid, detail.run_epoch) == (None, None, None)
 
 
-def test_submit_has_notes_and_warnings() -> None:
+def test_submit_has_notes_without_warnings() -> None:
     detail = detail_of(0, FROM, "    DAG Node: A", "    seed=3", "    WARNING: Unused variable: x")
     assert isinstance(detail, events.Submit)
-    assert (detail.notes, detail.warnings) == (("seed=3",), ("Unused variable: x",))
+    assert detail.notes == ("seed=3",)
 
 
 def gpu(uuid: str, model: str, memory: int) -> str:

@@ -36,7 +36,7 @@ ROWS = (UsageRow("Cpus", "", 0.98, 8.0, 8.0, None), UsageRow("GPUs", "", None, 1
 
 DETAILS = [
     None,
-    Submit("<10.0.0.1:9618>", "run0-train_epoch0", "run.dag+900", ("a note",), ("a warning",)),
+    Submit("<10.0.0.1:9618>", "run0-train_epoch0", "run.dag+900", ("a note",)),
     Execute("<10.0.0.2:9618>", None, "slot1@host", None, 2, "NVIDIA L40S", 46068, 8, 160000, True),
     Evicted(1004, 0, "a reason", False, True, None, 9, 1, 2**40, ROWS),
     Terminated(True, 0, None, None, 1, 2, 3, 4, WHEN.replace(tzinfo=UTC), "\tA table\n\tA"),

@@ -28,7 +28,7 @@ class OneNode:
 
     def __init__(self, progress: Progress = Progress(2, 2)) -> None:  # noqa: B008
         status = SimpleNamespace(node_states={State.COMPLETED: 1})
-        self.latest = Snapshot(cast(Status, status), frozenset(), progress)
+        self.latest = Snapshot(cast(Status, status), progress)
         self.asked = 0
 
     def ledger(self) -> Ledger:

@@ -104,7 +104,7 @@ class Logs(NullFeed):
     @property
     def latest(self) -> Snapshot | None:
         status = replace(picture(self.dags), live=self.live, logs=self.logs)
-        return Snapshot(status, frozenset(), Progress(1, 1))
+        return Snapshot(status, Progress(1, 1))
 
     def start(self, notify: Callable[[Snapshot], None]) -> None:
         self.notify = notify

@@ -343,7 +343,7 @@ def status(
 
 def update(made: Status | None = None, progress: Progress = WHOLE) -> Snapshot:
     made = made or status()
-    return Snapshot(made, frozenset(row.key for row in made.runs), progress)
+    return Snapshot(made, progress)
 
 
 class FakeFeed(Feed):
