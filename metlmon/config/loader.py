@@ -32,8 +32,7 @@ from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 from metlmon.config.user_state import user_directory
 from metlmon.errors import InputError, nearest
 from metlmon.model.sites import BUILT_IN_SITES
-from metlmon.redact import HIDDEN, redact_secrets
-from metlmon.text.visible import visible
+from metlmon.redact import HIDDEN, harmless
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -272,11 +271,6 @@ read_flag: Final = typed(bool, " is true or false")
 def read_name(value: Any) -> str:
     """A text in quotes, made safe to show."""
     return harmless(read_text(value))
-
-
-def harmless(text: str) -> str:
-    """A text in which nothing is invisible or secret."""
-    return visible(redact_secrets(text))
 
 
 def pattern_with(*groups: str) -> Reader:

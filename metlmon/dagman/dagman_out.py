@@ -19,8 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.dagman.records import DagmanMessage, DagmanMessageKind
-from metlmon.redact import redact_secrets
-from metlmon.text.visible import plain, visible
+from metlmon.redact import harmless, plain, redact_secrets, visible
 
 LONGEST_LINE: Final = 256 * 1024
 """Bytes, fewer than are read at once. A longer line is skipped, so that a file without line
@@ -366,7 +365,7 @@ def _decode(raw: bytes | None) -> str | None:
 
 def _decode_redacted(raw: bytes | None) -> str | None:
     """Text that may quote anything, visible and without secrets."""
-    return None if raw is None else visible(redact_secrets(raw.decode("utf-8", "replace")))
+    return None if raw is None else harmless(raw.decode("utf-8", "replace"))
 
 
 def _parse_number(raw: bytes | None) -> int | None:

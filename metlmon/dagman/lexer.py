@@ -12,8 +12,7 @@ from collections.abc import Container
 
 from msgspec import Struct
 
-from metlmon.redact import HIDDEN, find_secrets, redact_secrets
-from metlmon.text.visible import visible
+from metlmon.redact import HIDDEN, find_secrets, redact_secrets, visible
 
 #: The characters of C's ``isspace``: only these are stripped from physical lines.
 _BLANKS = " \t\n\v\f\r"

@@ -54,9 +54,8 @@ from metlmon.dagman.submit_description import (
     string_value,
     submission,
 )
-from metlmon.redact import hide_value, redact_secrets
+from metlmon.redact import hide_value, redact_secrets, visible
 from metlmon.remote.paths import join, normalize, there
-from metlmon.text.visible import visible
 
 # --- files: each is found, read and parsed once -------------------------------------------------
 

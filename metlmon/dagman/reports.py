@@ -32,8 +32,7 @@ from metlmon.dagman.records import (
     StatusFile,
     StatusNode,
 )
-from metlmon.redact import redact_secrets
-from metlmon.text.visible import visible
+from metlmon.redact import harmless, visible
 
 # --- rescue files and save files -------------------------------------------------------------
 
@@ -225,7 +224,7 @@ def _parse_node(ad: _Ad) -> StatusNode | None:
         return None
     return StatusNode(
         status=status,
-        details=visible(redact_secrets(ad.strings.get("StatusDetails", ""))),
+        details=harmless(ad.strings.get("StatusDetails", "")),
         retry_count=ad.numbers.get("RetryCount", 0),
         procs_queued=ad.numbers.get("JobProcsQueued", 0),
     )

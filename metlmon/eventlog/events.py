@@ -24,8 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.eventlog import header
-from metlmon.redact import is_secret_name, redact_secrets
-from metlmon.text.visible import visible
+from metlmon.redact import harmless, is_secret_name, redact_secrets, visible
 
 
 class UsageRow(Struct, frozen=True):
@@ -525,11 +524,7 @@ def _parse_row(line: str, columns: tuple[tuple[str, int], ...]) -> UsageRow:
     )
 
 
-def _redact(text: str) -> str:
-    return visible(redact_secrets(text))
-
-
-_redact_label: Final = lru_cache(maxsize=1000)(_redact)
+_redact_label: Final = lru_cache(maxsize=1000)(harmless)
 """Redacts a label or device names; cached, since most tables of a pool share them."""
 
 
@@ -1594,7 +1589,7 @@ _TEXT_FIELDS: Final[dict[Any, tuple[str, ...]]] = {
 }
 
 
-_redact_short: Final = lru_cache(maxsize=MAX_CACHED)(_redact)
+_redact_short: Final = lru_cache(maxsize=MAX_CACHED)(harmless)
 
 
 def redact_and_truncate(text: str) -> str:
@@ -1602,9 +1597,9 @@ def redact_and_truncate(text: str) -> str:
     if len(text) <= SHORT:
         return _redact_short(text)
     if len(text) <= TEXT_LIMIT:
-        return _redact(text)
+        return harmless(text)
     # A secret truncated at the end is far beyond the kept part.
-    return _redact(text[: 2 * TEXT_LIMIT])[:TEXT_LIMIT]
+    return harmless(text[: 2 * TEXT_LIMIT])[:TEXT_LIMIT]
 
 
 def redact_event(event: Event) -> Event:

@@ -36,8 +36,7 @@ from metlmon.eventlog.events import (
     read_detail,
 )
 from metlmon.eventlog.header import BEGINNING, CANDIDATE, HEADER, Calendar, Header
-from metlmon.redact import redact_secrets
-from metlmon.text.visible import plain
+from metlmon.redact import plain, redact_secrets
 
 _SEPARATOR: Final = re.compile(rb"\n\.\.\.\r?\n")
 _EMPTY: Final = re.compile(rb"\.\.\.\r?\n")

@@ -1,4 +1,6 @@
-"""Groups of jobs and nodes with one cause, each of which becomes one entry; holds in words.
+"""Groups of jobs and nodes with one cause; holds in words.
+
+Each group becomes one entry.
 
 Manual: "Job ClassAd Attributes" (HoldReason, HoldReasonCode, HoldReasonSubCode).
 """

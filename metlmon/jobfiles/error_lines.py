@@ -14,8 +14,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from metlmon.redact import redact_secrets
-from metlmon.text.visible import clip, visible
+from metlmon.redact import clip, harmless
 
 ERROR_TAIL: Final = 64 * 1024
 """Bytes at the end of a file that are searched."""
@@ -355,7 +354,7 @@ def _exceptions(lines: Sequence[str]) -> list[str]:
 
 
 def _error_line(line: str, cause: Cause | None) -> ErrorLine:
-    text = clip(visible(redact_secrets(line)).strip(), LINE_CHARACTERS)
+    text = clip(harmless(line).strip(), LINE_CHARACTERS)
     if cause is None:
         return ErrorLine(text)
     match = re.search(cause.pattern, text)

@@ -14,8 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metlmon.redact import redact_secrets
-from metlmon.text.visible import visible
+from metlmon.redact import harmless, redact_secrets
 
 LONGEST: Final = 64 << 10
 """Bytes of such a file that are read: it contains one sentence."""
@@ -149,7 +148,7 @@ def _bounded_text(value: object) -> str | None:
 
 def _bounded(text: str) -> str:
     # Redacted before the final cut: a secret cut in two is beyond the part that is stored.
-    return visible(redact_secrets(text[: 2 * REASON_CHARACTERS]))[:REASON_CHARACTERS]
+    return harmless(text[: 2 * REASON_CHARACTERS])[:REASON_CHARACTERS]
 
 
 def _valid_epoch(value: object) -> int | None:

@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from metlmon.jobfiles.records import CheckpointRecord
-from metlmon.redact import redact_secrets
-from metlmon.text.visible import visible
+from metlmon.redact import harmless
 
 SIDECAR_SUFFIX: Final = ".ckpt.provenance.json"
 
@@ -132,7 +131,7 @@ def _name(value: object) -> str | None:
     """A name; ``unknown`` and ``none`` are METL's words for a missing one."""
     if not isinstance(value, str) or not value or len(value) > MAX_NAME_LENGTH:
         return None
-    return None if value in ("unknown", "none") else visible(redact_secrets(value))
+    return None if value in ("unknown", "none") else harmless(value)
 
 
 def _time(value: object) -> datetime | None:

@@ -24,8 +24,7 @@ from msgspec import Struct
 
 from metlmon.config.settings import Pattern
 from metlmon.jobfiles.records import NUMBER, VALUE, Streamed, number
-from metlmon.redact import HIDDEN, hide_value, redact_secrets
-from metlmon.text.visible import visible
+from metlmon.redact import HIDDEN, harmless, hide_value, visible
 
 EPOCH: Final = "epoch"
 
@@ -203,7 +202,7 @@ _LONG_WORD: Final = re.compile(r"[A-Za-z0-9]{12,}")
 
 def shown_name(name: str, limit: int) -> str:
     """The name of a metric or an argument: visible, of bounded length, without secrets."""
-    return visible(redact_secrets(name[:limit]))[:limit]
+    return harmless(name[:limit])[:limit]
 
 
 def read_metrics_txt(text: str) -> dict[str, float]:

@@ -36,9 +36,9 @@ from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import gate_name
+from metlmon.redact import visible
 from metlmon.remote import filesystem
 from metlmon.remote.paths import NoAnswer
-from metlmon.text.visible import visible
 
 RECHECK_SECONDS: Final = 30.0
 """Interval of checking files that a user may have edited in place, which does not change their

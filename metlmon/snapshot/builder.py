@@ -1,4 +1,4 @@
-"""Builds snapshots: the rows that screens, tables and JSON show, and warnings about the input.
+"""Builds snapshots: the rows that screens, tables and JSON show, and warnings.
 
 All definitions are those of ``metlmon/README.md``.
 """

@@ -1,6 +1,6 @@
-"""Runs as table rows: columns, orders, filter text, details; the states of all epochs as one line.
+"""Runs as table rows: columns, orders, filter text, details. Pure functions.
 
-Pure functions.
+Beside the table: the states of all epochs as a bar and as counts.
 """
 
 from __future__ import annotations

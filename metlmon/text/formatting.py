@@ -20,9 +20,9 @@ from typing import Final
 from msgspec import Struct
 
 from metlmon.model.states import DagState, Outcome, State
+from metlmon.redact import clip as clip
+from metlmon.redact import plain as plain
 from metlmon.remote.paths import as_typed, split
-from metlmon.text.visible import clip as clip
-from metlmon.text.visible import plain as plain
 
 THIN: Final = "\u202f"
 """Separates groups of three digits: a no-break space, so that no number is wrapped."""

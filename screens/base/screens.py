@@ -1,4 +1,4 @@
-"""Base classes of screens, of screens with one text, and of screens with a table; the footer."""
+"""Base classes of screens: with one text, with a table; their footer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Widgets that consist of lines and repaint only changed ones: base class, texts, the table.
+"""Widgets that consist of lines and repaint only changed ones.
 
+The base class, texts, and the table.
 :mod:`screens.terminal.screen_buffer` then determines the cells that differ.
 """
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.parser import parse_dag
-from metlmon.redact import hide_value
-from metlmon.text.visible import visible
+from metlmon.redact import hide_value, visible
 from tests.support.conformance import INDEX, cases
 from tests.support.dag_texts import edges, graph_shape, load, official_verdict
 

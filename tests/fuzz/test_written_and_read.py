@@ -24,7 +24,7 @@ from metlmon.jobfiles.training_files import (
     read_args_txt,
     read_metrics_csv,
 )
-from metlmon.text.visible import visible
+from metlmon.redact import visible
 from tests.fuzz.run import raised
 from tests.fuzz.seeds import words_of
 from tests.fuzz.targets import TARGETS

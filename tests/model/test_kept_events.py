@@ -28,7 +28,7 @@ from metlmon.eventlog.events import (
 from metlmon.model import job_events
 from metlmon.model.job_events import LoggedJob, RecentJobs, Stream
 from metlmon.model.model_state import LogRole
-from metlmon.text.visible import visible
+from metlmon.redact import visible
 from tests.support.event_logs import Log, of_one_job
 
 WHEN = datetime(2026, 5, 4, 10, 0, 0)
