@@ -7,7 +7,7 @@ the output of ``--explain`` are derived from it alone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from itertools import product
@@ -136,21 +136,12 @@ class Graph(Struct, frozen=True):
     @property
     def trainings(self) -> int:
         """Number of nodes that train an epoch, including those of sub-DAGs."""
-        own = sum(node.role is NodeRole.TRAIN for node in self.nodes)
-        return own + sum(graph.trainings for graph in self.subdags.values())
-
-    def node(self, name: str) -> GraphNode | None:
-        """The node with this name, also in sub-DAGs; None if there is none."""
-        for node in self.nodes:
-            if node.name == name:
-                return node
-        matches = (graph.node(name) for graph in self.subdags.values())
-        return next((node for node in matches if node is not None), None)
+        return sum(node.role is NodeRole.TRAIN for node in self.all_nodes)
 
     @property
-    def parts(self) -> tuple[Graph, ...]:
-        """This graph and those of its sub-DAGs."""
-        return (self, *self.subdags.values())
+    def all_nodes(self) -> Iterator[GraphNode]:
+        """The nodes, including those of the sub-DAGs, which have no sub-DAGs of their own."""
+        return (node for part in (self, *self.subdags.values()) for node in part.nodes)
 
 
 NO_GRAPH: Final = Graph()
@@ -220,11 +211,3 @@ def explain(graph: Graph, pattern: str, file: str) -> list[NodeExplanation]:
     for name, inner in graph.subdags.items():
         explanations += explain(inner, pattern, name)
     return explanations
-
-
-def node_names(graph: Graph) -> list[str]:
-    """The names of all nodes, including those of sub-DAGs, without duplicates."""
-    result = dict.fromkeys(node.name for node in graph.nodes)
-    for inner in graph.subdags.values():
-        result |= dict.fromkeys(node_names(inner))
-    return list(result)

@@ -54,26 +54,19 @@ def make_plan(request: Request, validation: Validation | None = None) -> Plan:
     project = mlproject_files(request, graph, used)
     files = _unique(request, [*dags, *submits, *shipped, *gate_files, *extra_files, *project])
     files = _unique(request, [*files, *description_files(request, files)])
-    nodes = [
-        node
-        for group in nodes_by_submit_file.values()
-        for node in group
-        if node.kind is not NodeKind.SUBDAG
-    ]
+    nodes = [node for node in graph.all_nodes if node.kind is not NodeKind.SUBDAG]
     job_counts = {job.file: procs(text) for job, text in zip(jobs, texts, strict=True)}
     directory, dag_file = request.directory, f"{request.name}.dag"
-    files = [
-        replace(
-            file,
-            exists=path_exists(directory / file.name)
-            and not is_unchanged(directory, dag_file, file),
-        )
-        for file in files
-    ]
+
+    def exists(file: PlannedFile) -> bool:
+        """Whether another file of this name is there."""
+        is_there = path_exists(directory / file.name)
+        return is_there and not is_unchanged(directory, dag_file, file)
+
     return Plan(
         request=request,
         dag_file=dag_file,
-        files=tuple(files),
+        files=tuple(replace(file, exists=exists(file)) for file in files),
         runs=runs,
         nodes=len(nodes),
         jobs=sum(job_counts.get(n.submit, 1) for n in nodes if not n.noop),
@@ -114,10 +107,8 @@ def _unique(request: Request, files: Sequence[PlannedFile]) -> list[PlannedFile]
 def _dag_files(
     request: Request, graph: Graph, runs: Sequence[RunPlan], jobs: Sequence[JobTemplate]
 ) -> Iterator[PlannedFile]:
-    """The DAG file and those of its sub-DAGs."""
     summary = _summary(request, graph, runs, jobs)
-    node_count = sum(len(part.nodes) for part in graph.parts)
-    node_count -= len(graph.subdags)
+    node_count = len([*graph.all_nodes]) - len(graph.subdags)
     name = f"{request.name}.dag"
     text = dag_text(graph, request.name, summary)
     yield PlannedFile(name, text.encode(), False, f"the DAG: {count(node_count, 'node')}")

@@ -326,27 +326,16 @@ def merge_variables(variables: Iterable[VariableValue]) -> tuple[VariableValue, 
     occurrence; the winner keeps the values that it hides.
     """
     levels = list(Precedence)
-    by_name: dict[str, VariableValue] = {}
+    by_name: dict[str, list[VariableValue]] = {}
     for variable in variables:
-        key = variable.name.lower()
-        if (existing := by_name.get(key)) is None:
-            by_name[key] = variable
-            continue
-        values = (variable, existing, *existing.hides)
-        # Sorting keeps the order of equals: the last one is first here.
-        first, *rest = sorted(values, key=lambda each: levels.index(each.level), reverse=True)
-        by_name[key] = VariableValue(
-            first.name,
-            first.value,
-            first.level,
-            first.where,
-            append=first.append,
-            hides=tuple(
-                SetValue(each.name, each.value, each.level, each.where, each.append)
-                for each in rest
-            ),
-        )
-    return tuple(by_name.values())
+        by_name.setdefault(variable.name.lower(), []).insert(0, variable)
+    merged = []
+    for last_first in by_name.values():
+        # Sorting keeps the order of equals.
+        first, *rest = sorted(last_first, key=lambda e: levels.index(e.level), reverse=True)
+        hidden = (SetValue(e.name, e.value, e.level, e.where, e.append) for e in rest)
+        merged.append(replace(first, hides=tuple(hidden)) if rest else first)
+    return tuple(merged)
 
 
 def in_order(variables: Iterable[VariableValue]) -> list[VariableValue]:
@@ -421,11 +410,10 @@ def checkpoint_variable(uuid: str) -> VariableValue:
 def run_plans(graph: Graph) -> tuple[RunPlan, ...]:
     """The runs of a graph, in the order of their first nodes."""
     runs: dict[str, list[GraphNode]] = {}
-    for part in graph.parts:
-        for node in part.nodes:
-            # A sweep file may put other nodes into a run; these have no run_uuid.
-            if node.run is not None and value_of(node, "run_uuid"):
-                runs.setdefault(node.run, []).append(node)
+    for node in graph.all_nodes:
+        # A sweep file may put other nodes into a run; these have no run_uuid.
+        if node.run is not None and value_of(node, "run_uuid"):
+            runs.setdefault(node.run, []).append(node)
     plans = []
     for run, nodes in runs.items():
         seed = value_of(nodes[0], "random_seed") or ""

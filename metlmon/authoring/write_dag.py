@@ -249,9 +249,8 @@ def _placeholder_value(
 def nodes_by_file(graph: Graph) -> Mapping[str, list[GraphNode]]:
     """The nodes of each submit file, including those of sub-DAGs."""
     result: dict[str, list[GraphNode]] = {}
-    for part in graph.parts:
-        for node in part.nodes:
-            result.setdefault(node.submit, []).append(node)
+    for node in graph.all_nodes:
+        result.setdefault(node.submit, []).append(node)
     return result
 
 
@@ -278,15 +277,10 @@ def input_files(commands: list[Statement]) -> list[str]:
         command.key == "transfer_executable" and command.value.lower() in ("false", "f", "no", "0")
         for command in commands
     )
-    names: dict[str, None] = {}
-    for command in commands:
-        if command.key == "transfer_input_files" or (
-            command.key == "executable" and sends_executable
-        ):
-            for name in file_names(command.value):
-                if "$" not in name and "://" not in name:
-                    names[name] = None
-    return list(names)
+    keys = ("transfer_input_files", *(["executable"] if sends_executable else []))
+    values = (command.value for command in commands if command.key in keys)
+    names = (name for value in values for name in file_names(value))
+    return list(dict.fromkeys(name for name in names if "$" not in name and "://" not in name))
 
 
 def missing_file(name: str, directory: Path, elsewhere: Path) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.authoring.graph import Precedence, explain, node_names
+from metlmon.authoring.graph import Precedence, explain
 from metlmon.authoring.request import Request
 from metlmon.authoring.runs import build_graph
 from tests.support.commands import Captured, json_output, text_output
@@ -175,7 +175,7 @@ def test_several_nodes_are_explained(capsys: Captured) -> None:
 def test_nodes_of_sub_dags_are_explained(tmp_path: Path) -> None:
     request = Request(str(tmp_path / "own" / "nap.sub"), Path("x"), runs=2, epochs=2, subdags=True)
     graph = build_graph(request)
-    assert len(node_names(graph)) == 2 + 4
+    assert len({node.name for node in graph.all_nodes}) == 2 + 4
     (found,) = explain(graph, "run1-train_epoch1", "x.dag")
     assert found.file in graph.subdags
     assert found.parents == ("run1-train_epoch0",)

@@ -40,7 +40,7 @@ from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.records import NodeKind
 from metlmon.model.run import parse_run_part
 from tests.support.dag_texts import official_verdict
-from tests.support.sample_requests import read_plan, text_of
+from tests.support.sample_requests import node_of, read_plan, text_of
 
 NOWHERE = Path(tempfile.gettempdir()) / "planned-and-never-made"
 
@@ -51,12 +51,12 @@ def a_plan(template: str = "trainer", **changes: Any) -> Plan:
 
 
 def output_of(plan: Plan, node: str) -> dict[str, str]:
-    found = plan.graph.node(node)
+    found = node_of(plan.graph, node)
     return {each.name: each.value for each in found.variables}
 
 
 def where(plan: Plan, node: str, name: str) -> VariableValue:
-    found = plan.graph.node(node)
+    found = node_of(plan.graph, node)
     return next(each for each in found.variables if each.name == name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from metlmon.authoring.graph import Graph, GraphNode
 from metlmon.authoring.request import Plan, Request
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.records import Workflow
@@ -40,6 +41,11 @@ def a_request(tmp_path: Path, text: str = NAP, **changes: Any) -> Request:
     """Two runs of three epochs, for a directory that does not exist yet."""
     result: dict[str, Any] = {"directory": tmp_path / "new", "runs": 2, "epochs": 3, **changes}
     return Request(template=nap(tmp_path / "own", text), **result)
+
+
+def node_of(graph: Graph, name: str) -> GraphNode | None:
+    """The node of this name."""
+    return next((node for node in graph.all_nodes if node.name == name), None)
 
 
 def text_of(plan: Plan, name: str) -> str:

@@ -47,7 +47,6 @@ from metlmon.authoring.graph import (
     Precedence,
     SetValue,
     explain,
-    node_names,
 )
 from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
@@ -459,13 +458,13 @@ def _width() -> int:
 
 def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> int:
     pattern = options.explain
+    names = list(dict.fromkeys(node.name for node in plan.graph.all_nodes))
     if not pattern:
-        nodes = node_names(plan.graph)
-        examples = ", ".join(map(plain, nodes[:6])) + (", …" if len(nodes) > 6 else "")
+        examples = ", ".join(map(plain, names[:6])) + (", …" if len(names) > 6 else "")
         raise InputError(f"--explain: name a node, or several as 'run0-*'; there are {examples}")
     explanations = explain(plan.graph, pattern, plan.dag_file)
     if not explanations:
-        similar = nearest(pattern, node_names(plan.graph), cutoff=0.4)
+        similar = nearest(pattern, names, cutoff=0.4)
         hint = f"; did you mean {similar}?" if similar else ""
         raise InputError(f"--explain {pattern!r}: no node is called so{hint}")
     source_of = partial(_source_of, source, options)
@@ -523,7 +522,6 @@ def _print_plan(
 
 
 def _cost(plan: Plan, past: StatsInput, options: argparse.Namespace) -> CostEstimate | None:
-    """The expected cost, given the epochs of another ensemble."""
     history = cost_history(past)
     request = plan.request
     result = estimate_cost(
@@ -761,7 +759,6 @@ def next_steps(plan: Plan, diff: PlanDiff) -> None:
 
 
 def _diff_lines(diff: PlanDiff) -> Iterable[str]:
-    """The differences from the existing DAG."""
     progress = _PROGRESS[diff.progress]
     if diff.ran:
         progress += f", {count(diff.ran, 'node')} of it have run"
@@ -976,8 +973,6 @@ def _print_continuation(result: Continuation) -> None:
 
 
 def _continued_columns() -> list[Column[ContinuedRun]]:
-    """The columns of the runs that continue."""
-
     def trains(run: ContinuedRun) -> str:
         first, last = epoch_number(run.first_epoch), epoch_number(run.last_epoch)
         return f"epoch {first}" if first == last else f"epochs {first} to {last}"

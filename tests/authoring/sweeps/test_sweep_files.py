@@ -27,7 +27,7 @@ from tests.authoring.sweeps.sweepfiles import (
     report_of,
     request_for,
 )
-from tests.support.sample_requests import read_plan
+from tests.support.sample_requests import node_of, read_plan
 
 INIT = "    JOB init init.sub\n"
 
@@ -47,7 +47,7 @@ def test_reported_example_zips_ten_runs(tmp_path: Path) -> None:
     runs = [f"train_flow{index}" for index in range(10)]
     assert [run.name for run in plan.runs] == runs
     assert (plan.nodes, plan.jobs) == (51, 51)
-    first = [report_of(plan.graph.node(f"{run}-train_epoch0")) for run in runs]
+    first = [report_of(node_of(plan.graph, f"{run}-train_epoch0")) for run in runs]
     assert [Fraction(each["a"]) for each in first] == [Fraction(k, 100) for k in range(1, 11)]
     assert [Fraction(each["b"]) for each in first] == [Fraction(k, 2) for k in range(1, 11)]
     assert [each["a"] for each in first][-2:] == ["0.09", "0.10"]
@@ -151,7 +151,7 @@ def test_policy_assigns_sites_to_epochs(tmp_path: Path) -> None:
 
 def test_missing_variables_are_added(tmp_path: Path) -> None:
     made = expanded(tmp_path, TWO)
-    first, second = (report_of(made.graph.node(f"g0-train_epoch{epoch}")) for epoch in (0, 1))
+    first, second = (report_of(node_of(made.graph, f"g0-train_epoch{epoch}")) for epoch in (0, 1))
     uuid = run_plans(made.graph)[0].uuid
     assert first == {
         "run": "g0",
@@ -172,12 +172,12 @@ def test_given_variables_are_not_repeated(tmp_path: Path) -> None:
         "VARS {run} random_seed=8{index}\n"
     )
     made = expanded(tmp_path, TWO, template)
-    found = report_of(made.graph.node("g1-train_epoch4"))
+    found = report_of(node_of(made.graph, "g1-train_epoch4"))
     assert found["EPOCH"] == "5"
     assert "epoch" not in found
     assert (found["run_uuid"], found["epochs"], found["random_seed"]) == ("g1-2", "30", "81")
     assert run_plans(made.graph)[1].uuid == "g1-2"
-    assert made.graph.node("g1-train_epoch4").epoch == 4
+    assert node_of(made.graph, "g1-train_epoch4").epoch == 4
 
 
 def test_name_may_contain_uuid_and_values(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_name_may_contain_uuid_and_values(tmp_path: Path) -> None:
         (f"{first}-train_epoch0", f"{first}_1-eval_epoch1"),
         (f"{second}-train_epoch0", f"{second}_2-eval_epoch1"),
     )
-    found = report_of(made.graph.node(f"{second}_2-eval_epoch1"))
+    found = report_of(node_of(made.graph, f"{second}_2-eval_epoch1"))
     assert (found["x"], found["run_uuid"], found["run"]) == (second, second, "g1")
 
 
@@ -200,9 +200,9 @@ def test_evaluation_belongs_to_its_parent_training(tmp_path: Path) -> None:
         "JOB {run}-rest rest.sub NOOP\n"
     )
     made = expanded(tmp_path, TWO, template)
-    node = made.graph.node("g0-eval_epoch9")
+    node = node_of(made.graph, "g0-eval_epoch9")
     assert (node.epoch, report_of(node)["epoch"], node.post) == (1, "2", "/bin/true")
-    rest = made.graph.node("g0-rest")
+    rest = node_of(made.graph, "g0-rest")
     assert (rest.noop, rest.variables, rest.role) == (True, (), NodeRole.PLAIN)
 
 
@@ -210,10 +210,10 @@ def test_gate_precedes_training_and_evaluation(tmp_path: Path) -> None:
     template = CHAIN + "PARENT {run}-train_epoch0 CHILD {run}-eval_epoch1\n"
     made = expanded(tmp_path, TWO + "JOB x x.sub\n", template, gate=StopRules(poll=9))
     uuid = run_plans(made.graph)[1].uuid
-    node = made.graph.node("g1-eval_epoch1")
+    node = node_of(made.graph, "g1-eval_epoch1")
     assert node.pre == f"gate.py ensemble.gate.json {uuid} 0 evaluate $JOB"
     assert (node.defer, node.skip_code, report_of(node)["node"]) == ((75, 9), 42, "g1-eval_epoch1")
-    assert made.graph.node("x").pre is None
+    assert node_of(made.graph, "x").pre is None
 
 
 # --- precedence of variables --------------------------------------------------------------------
@@ -229,13 +229,13 @@ def test_variables_of_node_run_region_and_all_take_precedence(tmp_path: Path) ->
         + "VARS ALL_NODES v=all w=all x=all y=all z={run}\n"
     )
     made = expanded(tmp_path, workflow)
-    found = report_of(made.graph.node("g0-train_epoch1"))
+    found = report_of(node_of(made.graph, "g0-train_epoch1"))
     assert [found[name] for name in "vwxyz"] == ["node", "run", "region", "all", "g0"]
-    found = report_of(made.graph.node("g1-train_epoch1"))
+    found = report_of(node_of(made.graph, "g1-train_epoch1"))
     assert [found[name] for name in "vwxy"] == ["run", "run", "region", "all"]
-    found = report_of(made.graph.node("g1-train_epoch0"))
+    found = report_of(node_of(made.graph, "g1-train_epoch0"))
     assert [found[name] for name in "vwxy"] == ["run", "run", "all", "all"]
-    node = made.graph.node("g0-train_epoch1")
+    node = node_of(made.graph, "g0-train_epoch1")
     given = next(each for each in node.variables if each.name == "v")
     assert (given.level, given.where) == (Precedence.NODE, "w.dag:3")
     assert [(each.value, each.level, each.where) for each in given.hides] == [
@@ -283,9 +283,9 @@ def test_variables_and_regions_of_the_request_count(tmp_path: Path) -> None:
         "regions": (Region("late", {"w": "late"}, epochs=(1, 9)),),
     }
     made = expanded(tmp_path, TWO + "JOB init init.sub\nVARS ALL_NODES v=file\n", **asked)
-    assert report_of(made.graph.node("g0-train_epoch1"))["w"] == "late"
-    assert report_of(made.graph.node("g0-train_epoch0"))["w"] == "asked"
-    assert report_of(made.graph.node("init")) == {"v": "file", "w": "asked"}
+    assert report_of(node_of(made.graph, "g0-train_epoch1"))["w"] == "late"
+    assert report_of(node_of(made.graph, "g0-train_epoch0"))["w"] == "asked"
+    assert report_of(node_of(made.graph, "init")) == {"v": "file", "w": "asked"}
 
 
 def test_labels_and_indices_are_filled_in(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_dagman_commands_are_passed_on(tmp_path: Path) -> None:
     )
     made = expanded(tmp_path, workflow, template, retries=4)
     graph = made.graph
-    first, last = graph.node("g0-train_epoch0"), graph.node("g1-train_epoch1")
+    first, last = node_of(graph, "g0-train_epoch0"), node_of(graph, "g1-train_epoch1")
     assert graph.retries == 2
     # From that line on every node has two retries, but for the lines below it.
     assert (first.retries, last.retries) == (None, 7)
@@ -368,7 +368,7 @@ def test_retry_of_one_node_overrides_that_of_all(tmp_path: Path) -> None:
     assert dag.index("RETRY ALL_NODES 3\n") < dag.index("RETRY g0-train_epoch0 5")
     wide = TWO + "RETRY ALL_NODES 2 UNLESS-EXIT 9\n"
     made = expanded(tmp_path / "all", wide, template)
-    node = made.graph.node("g0-train_epoch0")
+    node = node_of(made.graph, "g0-train_epoch0")
     assert (made.graph.retries, made.graph.unless_exit, node.retries) == (2, 9, None)
     assert "RETRY ALL_NODES 2 UNLESS-EXIT 9\n" in written(request_for(tmp_path / "all", wide))
 
@@ -376,7 +376,7 @@ def test_retry_of_one_node_overrides_that_of_all(tmp_path: Path) -> None:
 def test_retry_with_unless_exit_suits_a_gate(tmp_path: Path) -> None:
     workflow = TWO + "RETRY g 2 UNLESS-EXIT 9\n"
     made = expanded(tmp_path, workflow, gate=StopRules(), retries=0)
-    node = made.graph.node("g0-train_epoch0")
+    node = node_of(made.graph, "g0-train_epoch0")
     assert (node.retries, node.unless_exit) == (2, 9)
 
 
@@ -585,7 +585,7 @@ def test_job_line_sets_the_submit_file(tmp_path: Path) -> None:
         "g1-train_epoch0": "first2.sub",
         "g1-train_epoch1": "last.sub",
     }
-    assert made.graph.node("g1-train_epoch1").role is NodeRole.TRAIN
+    assert node_of(made.graph, "g1-train_epoch1").role is NodeRole.TRAIN
     assert made.graph.lines == ("DONE g1-train_epoch1",)
 
 
@@ -602,7 +602,7 @@ def test_runs_may_be_sub_dags(tmp_path: Path) -> None:
     ]
     assert graph.edges == (("init", "g0"), ("init", "g1"))
     # A whole run is not retried; the workflow's own node has the usual retries.
-    assert (graph.retries, graph.node("init").retries) == (0, 3)
+    assert (graph.retries, node_of(graph, "init").retries) == (0, 3)
     inner = graph.subdags["ensemble-g1.dag"]
     assert names(inner) == ["g1-train_epoch0", "g1-train_epoch1", "g1-end"]
     assert inner.edges == (("g1-train_epoch0", "g1-train_epoch1"),)
@@ -611,7 +611,7 @@ def test_runs_may_be_sub_dags(tmp_path: Path) -> None:
         run.uuid for run in run_plans(flat.graph)
     ]
     assert run_plans(graph) == run_plans(made.graph)
-    assert report_of(graph.node("g1-train_epoch0"))["v"] == "1"
+    assert report_of(node_of(graph, "g1-train_epoch0"))["v"] == "1"
 
 
 @pytest.mark.parametrize("subdags", [False, True])
@@ -624,9 +624,9 @@ def test_printed_syntax_is_valid(tmp_path: Path, subdags: bool) -> None:
     workflow, template = blocks
     request = request_for(tmp_path, workflow, train=template)
     graph = expand(replace(request, subdags=subdags)).graph
-    assert graph.node("flow2-pack") is not None
-    assert report_of(graph.node("flow1-train_epoch0"))["rate"] == "0.02"
-    assert report_of(graph.node("flow0-train_epoch0"))["lr"] == "0.01"
+    assert node_of(graph, "flow2-pack") is not None
+    assert report_of(node_of(graph, "flow1-train_epoch0"))["rate"] == "0.02"
+    assert report_of(node_of(graph, "flow0-train_epoch0"))["lr"] == "0.01"
     assert ("init", "flow1" if subdags else "flow1-train_epoch0") in graph.edges
     assert SYNTAX.count("\n") < 30
 
