@@ -204,7 +204,7 @@ class _FileChecker:
         base = posixpath.join(node.dir or "", initialdir)
         if "$" in base or context.files.exhausted:
             return
-        if base and not self._exists(node, "", base):
+        if base and self._find(node.file, base) is None:
             if initialdir:
                 message = f"the initialdir {shown(base)} of {shown(node.name)} is not there"
                 self._report_missing("missing-directory", node, base, message)
@@ -223,7 +223,7 @@ class _FileChecker:
         known = previous is not None and (previous[0] or not first)
         if known or path in self._found or (not first and path in self._later):
             return
-        if previous is None and self._exists(node, base, name):
+        if previous is None and self._find(node.file, posixpath.join(base, name)) is not None:
             self._found.add(path)
             script = os.path.join(self._context.dagman_dir, base, name)
             if key == "executable" and _first_line(script).endswith("\r"):
@@ -241,13 +241,6 @@ class _FileChecker:
         message = f"{label} {shown(name)}, which {shown(node.name)} takes along, is not there"
         kind = kind if first else "missing-later-input"
         self._missing_inputs[path] = first, kind, text.last(key) or text, message
-
-    def _exists(self, node: Node, base: str, name: str) -> bool:
-        directories = [self._context.dagman_dir / base]
-        if node.file in self._context.names:
-            directories.append(self._context.names[node.file].parent / base)
-        paths = (os.path.normpath(os.path.join(directory, name)) for directory in directories)
-        return any(map(self._context.files.exists, paths))
 
 
 def _first_line(path: str) -> str:
@@ -320,7 +313,6 @@ _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
 def _check_locations(context: LintContext) -> None:
-    """Check the directories of DAGMan's files and of the job logs."""
     dagman_dir = os.path.abspath(context.dagman_dir)
     if dagman_dir == TEMPORARY or dagman_dir.startswith(f"{TEMPORARY}/"):
         message = f"DAGMan's own files, nodes.log among them, lie below {TEMPORARY}"

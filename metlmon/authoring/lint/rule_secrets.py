@@ -7,10 +7,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from metlmon.authoring.lint.rules import LintContext
+from metlmon.authoring.lint.rules import LintContext, Positioned
 from metlmon.dagman.commands import ScriptCommand, VarsCommand
 from metlmon.dagman.lexer import shown
-from metlmon.dagman.parser import SourceCommand
 from metlmon.dagman.submit_description import Statement, is_environment
 from metlmon.redact import is_secret_name, redact_secrets
 
@@ -34,9 +33,6 @@ MIN_KEY_LENGTH: Final = 8
 
 MAX_VALUE_LENGTH: Final = 200_000
 """How many characters of a value are searched; longer ones are data."""
-
-
-Source = Statement | SourceCommand
 
 
 def check(context: LintContext) -> None:
@@ -84,13 +80,13 @@ def _check_statement(context: LintContext, statement: Statement) -> None:
         _report(context, statement, None, f"in {shown(key)}")
 
 
-def _check_environment(context: LintContext, source: Source, value: str) -> None:
+def _check_environment(context: LintContext, source: Positioned, value: str) -> None:
     for name, *alternatives in _VARIABLE.findall(value):
         if is_secret_name(name) and _may_be_key("".join(alternatives)):
             _report(context, source, name, "in the environment")
 
 
-def _check_vars(context: LintContext, source: Source, rest: str) -> None:
+def _check_vars(context: LintContext, source: Positioned, rest: str) -> None:
     for name, *alternatives in _PAIR.findall(rest):
         value, key = "".join(alternatives), name.removeprefix("+")
         if is_environment(name):
@@ -101,7 +97,7 @@ def _check_vars(context: LintContext, source: Source, rest: str) -> None:
             _report(context, source, None, f"in VARS {shown(key)}")
 
 
-def _check_arguments(context: LintContext, source: Source, value: str, where: str) -> None:
+def _check_arguments(context: LintContext, source: Positioned, value: str, where: str) -> None:
     options = _OPTION.findall(value)
     names = [name for name, text in options if is_secret_name(name) and _may_be_key(text)]
     for name in names:
@@ -123,7 +119,7 @@ def _may_be_key(value: str) -> bool:
     return len(value) >= MIN_KEY_LENGTH and not value.startswith("$") and not _KEY_FILE.match(value)
 
 
-def _report(context: LintContext, source: Source, name: str | None, where: str) -> None:
+def _report(context: LintContext, source: Positioned, name: str | None, where: str) -> None:
     """Add a finding, without the value."""
     message = f"something like a key stands {where}"
     if name:

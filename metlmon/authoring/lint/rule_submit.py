@@ -52,13 +52,10 @@ _BUILT_IN: Final = frozenset(
 )
 
 _GPU_REQUESTS: Final = frozenset(
-    {
-        "gpus_minimum_memory",
-        "gpus_minimum_capability",
-        "gpus_maximum_capability",
-        "gpus_minimum_runtime",
-        "require_gpus",
-    }
+    """
+    gpus_minimum_memory gpus_minimum_capability gpus_maximum_capability gpus_minimum_runtime
+    require_gpus
+    """.split()
 )
 _GPU_ATTRIBUTES: Final = re.compile(
     r"\b(?:TARGET\.)?(?:CUDA\w+|GPUs_\w+|TotalGPUs|GPUs)\b", re.IGNORECASE

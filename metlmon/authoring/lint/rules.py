@@ -247,8 +247,6 @@ KINDS: Final[Mapping[str, Rule]] = {
     ),
 }
 
-ORDER: Final = (LintSeverity.ERROR, LintSeverity.WARNING, LintSeverity.NOTE)
-
 _MAX_REMEMBERED: Final = 100_000
 """Limit of the duplicate detection; hostile files could produce millions."""
 
@@ -354,16 +352,12 @@ class Findings:
             for (kind, file), group in self._occurrences.items()
             for first in group.values()
         ]
-        findings.sort(
-            key=lambda finding: (
-                finding.file,
-                finding.line or 0,
-                ORDER.index(finding.severity),
-                finding.kind,
-                finding.message,
-            )
-        )
-        return tuple(findings)
+
+        def place(each: Finding) -> tuple[object, ...]:
+            order = list(LintSeverity).index(each.severity)
+            return each.file, each.line or 0, order, each.kind, each.message
+
+        return tuple(sorted(findings, key=place))
 
 
 # --- the input of the rules: one DAG, its files as written, and the files beside it ------------
