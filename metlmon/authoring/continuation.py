@@ -621,7 +621,6 @@ class ContinuationBuilder:
     def _variables(
         self, new: GraphNode, node: Node, run_plan: ContinuedRunPlan, dag: Dag, shift: int
     ) -> Iterator[VariableValue]:
-        """The variables of a new node, derived from those of the old one."""
         assert new.epoch is not None
         sites, old_site = self._sites, self._sites.get(new.epoch - shift)
         epochs = run_plan.run.epochs.items()

@@ -321,10 +321,7 @@ def _contains(table: Any, where: Where) -> bool:
 
 def _values(file: TomlFile) -> dict[str, Any]:
     """The values that the description sets, and those derived from them, by field name."""
-    top = dict(_READERS[""])
-    for name in _TABLES:
-        top[name] = partial(_read_table, readers=_READERS[name])
-    read = _read_table(file, (), file.table, top)
+    read = _read_table(file, (), file.table, _READERS)
     gate = read.pop("gate", None)
     values: dict[str, Any] = {}
     if "evaluation" in read:
@@ -532,8 +529,8 @@ _FIELD_NAMES: Final = {
 """Fields whose names differ from their keys."""
 
 
-def _readers() -> dict[str, dict[str, Reader]]:
-    """The reader of each key, by table; those at the top have the table ""."""
+def _readers() -> dict[str, Reader]:
+    """The readers of the keys at the top, and of the tables."""
     keys: dict[str, Reader] = {field.key: _plain(field.read) for field in FIELDS.values()}
     keys |= dict.fromkeys(("template", "evaluation.template", "bag.gather"), _template)
     keys |= dict.fromkeys(("values", "variables", "evaluation.values"), _string_table)
@@ -543,7 +540,7 @@ def _readers() -> dict[str, dict[str, Reader]]:
     for key, reader in keys.items():
         table, _, name = key.rpartition(".")
         tables.setdefault(table, {})[name] = reader
-    return tables
+    return tables[""] | {key: partial(_read_table, readers=tables[key]) for key in _TABLES}
 
 
 _READERS: Final = _readers()

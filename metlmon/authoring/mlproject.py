@@ -41,6 +41,7 @@ from metlmon.dagman.submit_description import (
 from metlmon.errors import nearest
 from metlmon.redact import is_secret_name
 
+GATEWAY_FILE: Final = "gateway_config.json"
 ENVIRONMENT_FILE: Final = "python_env.yaml"
 
 ENTRY_POINT: Final = "main"
@@ -66,12 +67,11 @@ def mlproject_files(
     parameters = project_parameters(request)
     script, reason = _local_script(name, graph, texts, parameters)
     about = "runs the nodes without HTCondor" if reason is None else f"refuses: {reason}"
-    gateway, place = _gateway(request, texts), "the Slurm job of a facility's gateway"
     for file, text, executable, what in (
         ("MLproject", _project(name, parameters), False, "for mlflow run . -b metlmon"),
         (ENVIRONMENT_FILE, _ENVIRONMENT, False, "what MLflow installs, without HTCondor"),
         (f"{name}.local.sh", script, True, about),
-        ("gateway_config.json", gateway, False, place),
+        (GATEWAY_FILE, _gateway(request, texts), False, "the Slurm job of a facility's gateway"),
     ):
         yield PlannedFile(file, text.encode(), executable, what)
 

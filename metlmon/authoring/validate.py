@@ -272,7 +272,6 @@ def _shape(request: Request) -> Iterator[RequestProblem]:
     problems = [
         *(() if request.source is not None else (*_sweep(request), *_stages(request))),
         *_other_shapes(request),
-        *_evaluation(request),
         *_gate(request),
         *(problem for each in assigned_variables(request) for problem in _variable(*each)),
         *_regions(request),
@@ -283,7 +282,6 @@ def _shape(request: Request) -> Iterator[RequestProblem]:
 
 
 def _node_count(request: Request) -> Iterator[RequestProblem]:
-    """A DAG with too many nodes."""
     every = request.evaluation.every if request.evaluation is not None else 0
     epochs = epochs_of(request)
     nodes = _run_count(request) * (epochs + (epochs // every if every else 0))
@@ -353,7 +351,7 @@ def _stages(request: Request) -> Iterator[RequestProblem]:
 
 
 def _other_shapes(request: Request) -> Iterator[RequestProblem]:
-    """Problems of bags, of several machines and of sub-DAGs."""
+    """Problems of bags, of several machines, of sub-DAGs and of evaluations."""
     if request.shape is EnsembleShape.BAG:
         for field in ("evaluation", "gate"):
             if getattr(request, field) is not None:
@@ -371,9 +369,6 @@ def _other_shapes(request: Request) -> Iterator[RequestProblem]:
     }.get(request.shape)
     if request.subdags and reason is not None:
         yield RequestProblem("subdags", f"'{request.shape}' {reason}; leave the sub-DAGs out")
-
-
-def _evaluation(request: Request) -> Iterator[RequestProblem]:
     evaluation, epochs = request.evaluation, epochs_of(request)
     if evaluation is not None and evaluation.every > epochs and request.source is None:
         text = f"a run has {epochs} epochs, so none is evaluated; give {epochs} at most"
@@ -573,8 +568,15 @@ def _unused(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
 def _required_files(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
     """Files and directories that the jobs need. Called for a valid request only."""
     text = fill(job.template, placeholders(request, job, ()))
-    if job.role is not NodeRole.GATHER:  # Its inputs are outputs of the shards.
-        yield from _inputs(request, job, input_files(assignments(text)))
+    shipped = {name for name, _, _ in job.template.shipped_files}
+    # What a gathering job reads are outputs of the shards.
+    for name in input_files(assignments(text)) if job.role is not NodeRole.GATHER else ():
+        missing = missing_file(name, request.directory, Path())
+        if missing is not None and name not in shipped:
+            values = job.values.items()
+            parameters = (key for key, value in values if value.strip() and name in value)
+            field = next((f"values.{parameter}" for parameter in parameters), job.field)
+            yield warning(field, missing)
     # HTCondor creates none of the directories of log and output.
     variables = {"run": "run0", "run_uuid": "uuid", "epoch": "1"}
     description = submission(parse_description(text.split("\n")), variables, {})
@@ -586,19 +588,6 @@ def _required_files(request: Request, job: JobTemplate) -> Iterator[RequestProbl
                 "would be held; write them beside the DAG, or make that directory before submitting"
             )
             yield warning(job.field, text)
-
-
-def _inputs(request: Request, job: JobTemplate, names: list[str]) -> Iterator[RequestProblem]:
-    """Warnings about input files of the jobs that do not exist yet."""
-    shipped = {name for name, _, _ in job.template.shipped_files}
-    for name in names:
-        text = missing_file(name, request.directory, Path())
-        if text is not None and name not in shipped:
-            parameters = (
-                key for key, value in job.values.items() if value.strip() and name in value
-            )
-            field = next((f"values.{parameter}" for parameter in parameters), job.field)
-            yield warning(field, text)
 
 
 def _partly_defined_parameters(

@@ -161,8 +161,7 @@ class Scope:
         raise NotImplementedError
 
     def find(self, name: str, where: str) -> tuple[Precedence, Sequence[str]]:
-        """The precedence of variables that are set for ``name``, and the nodes that a command about
-        it applies to. Raises PlanError."""
+        """The precedence of variables set for ``name``, and its nodes. Raises PlanError."""
         if name.upper() == ALL_NODES:
             return Precedence.ALL, list(self.nodes)
         if name in self.nodes:
@@ -1125,7 +1124,6 @@ def _swept_without_effect(
 
 
 def _assigned_pairs(commands: Iterable[SweepCommand]) -> list[tuple[str, str]]:
-    """The names and values of all VARS."""
     return [pair for line, _ in of_type(commands, VarsCommand) for pair in line.pairs]
 
 
@@ -1290,7 +1288,6 @@ class TrainingChain:
         return value
 
     def _added_variables(self, node: GraphNode, uuid: str) -> list[VariableValue]:
-        """The variables that metlmon adds."""
         run, request = self._run, self._request
         assert node.epoch is not None
         plan = RunPlan(run.name, uuid, run.seed, (), gpu=gpu_model(request, run.index))

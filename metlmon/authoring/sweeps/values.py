@@ -76,7 +76,6 @@ def labelled_values(text: str, where: str) -> tuple[Value, ...]:
 
 
 def _range(first: str, last: str, increment: str, where: str) -> Iterator[str]:
-    """The values of a range. Raises PlanError."""
     start, end, step = (_number(word, where) for word in (first, last, increment))
     prefix = f"{where}: {first} to {last} by {increment}"
     if step == 0:
@@ -106,7 +105,6 @@ def _number(word: str, where: str) -> Decimal:
 
 
 def _items(text: str, where: str) -> Iterator[Value]:
-    """The items of a list. Raises PlanError."""
     position = 0
     for number in range(1, MAX_VALUES + 1):
         item = _ITEM.match(text, position)
