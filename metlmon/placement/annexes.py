@@ -47,15 +47,7 @@ from metlmon.text.formatting import count, duration, epoch_number, moment, plain
 # --- commands ---------------------------------------------------------------------------------
 
 
-SYSTEMS: Final = (
-    "anvil",
-    "bridges2",
-    "delta",
-    "expanse",
-    "path-facility",
-    "perlmutter",
-    "spark",
-)
+SYSTEMS: Final = tuple("anvil bridges2 delta expanse path-facility perlmutter spark".split())
 """The systems that ``htcondor annex systems`` lists."""
 
 QUEUE, SYSTEM = "QUEUE", "SYSTEM"
@@ -254,13 +246,10 @@ class AnnexHistory:
             expected += later(seconds_left - rest, epoch.key)
         for job in ready:
             expected += 1 + later(seconds_left - epoch_seconds, self._runs.get(job, ""))
-        per_epoch = self._gpus_per_epoch(epochs) * epoch_seconds
-        return expected * per_epoch / left if left > 0 else None
-
-    def _gpus_per_epoch(self, epochs: Sequence[AnnexEpoch]) -> float:
         counts = [epoch.gpus for epoch in epochs if epoch.gpus]
         counts = counts or [entry.gpus for entry in self._newest_first if entry.gpus]
-        return float(median(counts)) if counts else 1.0
+        per_epoch = (median(counts) if counts else 1.0) * epoch_seconds
+        return expected * per_epoch / left if left > 0 else None
 
 
 def _is_in(entry: Execution, annex: str) -> bool:

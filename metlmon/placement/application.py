@@ -239,6 +239,10 @@ def plan_application(
     return builder.application()
 
 
+_Candidate = tuple[SiteChange, SelectedRun, bool]
+"""A change, what it is about, and whether that takes a list of several sites."""
+
+
 class _ApplicationBuilder:
     """Collects changes by their set of sites, with one act per set."""
 
@@ -261,51 +265,44 @@ class _ApplicationBuilder:
         sites = _first_sites(name for name in names if is_advertised(name, self._feed))
         if not sites:
             self._left_out.append(LeftOut(row.run, NO_NAME if names else placement.reason))
-        elif self._way is ApplyWay.SEND:
-            self._add_run(row, sites, placement.reason)
-        elif self._way is ApplyWay.RETARGET:
-            self._add_jobs(row, sites, placement.reason)
+            return
+        changes = self._run_changes if self._way is ApplyWay.SEND else self._job_changes
+        for change, selected, takes_lists in changes(row, sites, placement.reason):
+            before = change.sites_before
+            if before is not None and sorted(before) == sorted(change.sites):
+                self._unchanged += 1
+            elif len(change.sites) > 1 and not takes_lists:
+                self._left_out.append(LeftOut(change.name, ONE_SITE))
+            else:
+                self._changes.setdefault(sites, []).append(change)
+                self._selected.setdefault(sites, []).append(selected)
 
-    def _add_run(self, row: Run, sites: str, reason: str) -> None:
+    def _run_changes(self, row: Run, sites: str, reason: str) -> Iterator[_Candidate]:
         before = row.gate.target if row.gate is not None else None
-        if _is_same(before, sites):
-            self._unchanged += 1
-        elif row.gate is not None and _is_refused_list(
-            sites, takes_site_lists(self._feed, row.key)
-        ):
-            self._left_out.append(LeftOut(row.run, ONE_SITE))
-        else:
-            change = SiteChange(
-                run=row.run, uuid=row.uuid, dag=row.dag, before=before, after=sites, reason=reason
-            )
-            self._changes.setdefault(sites, []).append(change)
-            jobs = self._feed.queued_jobs(row.key)
-            self._selected.setdefault(sites, []).append(SelectedRun(row, jobs))
+        change = SiteChange(
+            run=row.run, uuid=row.uuid, dag=row.dag, before=before, after=sites, reason=reason
+        )
+        takes_lists = row.gate is None or takes_site_lists(self._feed, row.key)
+        yield change, SelectedRun(row, self._feed.queued_jobs(row.key)), takes_lists
 
-    def _add_jobs(self, row: Run, sites: str, reason: str) -> None:
+    def _job_changes(self, row: Run, sites: str, reason: str) -> Iterator[_Candidate]:
         for job in self._feed.queued_jobs(row.key):
             is_next = row.latest is not None and job.node == row.latest.node
             if not is_next or job.state is not State.IDLE or job.dag is None or job.node is None:
                 continue
             queued = self._client.queue_snapshot.job(job.cluster, job.proc)
-            if queued is not None and _is_same(queued.site, sites):
-                self._unchanged += 1
-            elif queued is not None and _is_refused_list(sites, queued.by_site_list):
-                self._left_out.append(LeftOut(f"{row.run} {job.cluster}.{job.proc}", ONE_SITE))
-            else:
-                change = SiteChange(
-                    run=row.run,
-                    uuid=row.uuid,
-                    dag=job.dag,
-                    job=f"{job.cluster}.{job.proc}",
-                    node=job.node,
-                    before=queued.site if queued is not None else None,
-                    placed=placed_sites(self._feed, job.dag, job.node),
-                    after=sites,
-                    reason=reason,
-                )
-                self._changes.setdefault(sites, []).append(change)
-                self._selected.setdefault(sites, []).append(SelectedRun(row, (job,)))
+            change = SiteChange(
+                run=row.run,
+                uuid=row.uuid,
+                dag=job.dag,
+                job=f"{job.cluster}.{job.proc}",
+                node=job.node,
+                before=queued.site if queued is not None else None,
+                placed=placed_sites(self._feed, job.dag, job.node),
+                after=sites,
+                reason=reason,
+            )
+            yield change, SelectedRun(row, (job,)), queued is None or queued.by_site_list
 
     def application(self) -> Application:
         """The added changes, as far as the acts allow them."""
@@ -363,14 +360,6 @@ def is_advertised(site: str, feed: Feed) -> bool:
 def is_named_by_host(site: str, feed: Feed) -> bool:
     """Whether metlmon may have derived this name of a site from host names."""
     return site in {name for _, name in (*feed.settings.sites, *BUILT_IN_SITES)}
-
-
-def _is_same(before: str | None, sites: str) -> bool:
-    return before is not None and sorted(site_list(before)) == sorted(site_list(sites))
-
-
-def _is_refused_list(sites: str, takes_lists: bool) -> bool:
-    return len(site_list(sites)) > 1 and not takes_lists
 
 
 def perform_application(

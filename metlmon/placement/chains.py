@@ -93,13 +93,49 @@ def solve_chains(
     usable = [supply for supply in supplies if supply.slots > 0]
     classes = _classes(demands, usable)
     hours, shares = _Program(classes, usable, allocations).solve()
-    return _plan(
-        demands=demands,
-        supplies=supplies,
-        classes=classes,
-        shares=shares,
-        end=max(hours, busy_for),
-        names=names or pool_names(supply.pool for supply in supplies),
+    end, names = max(hours, busy_for), names or pool_names(supply.pool for supply in supplies)
+    free_slots = {supply.pool: supply.slots for supply in supplies}
+    for run_class, own in zip(classes, shares, strict=True):
+        planned = sum(share.epochs for share in own)
+        for share in own:
+            if share.epochs:
+                under_way = len(run_class.demands) * share.epochs / planned
+                free_slots[share.supply.pool] -= under_way
+    placements: dict[str, list[PoolShare]] = {}
+    for run_class, own in zip(classes, shares, strict=True):
+        for demand in run_class.demands:
+            part = demand.epochs_left / run_class.epochs
+            placements[demand.key] = sorted(
+                (
+                    replace(share, epochs=share.epochs * part)
+                    for share in _open_shares(demand, own, end, free_slots)
+                ),
+                key=lambda share: (not share.epochs, share.supply.hours),
+            )
+    allowed = {share.supply.pool for own in placements.values() for share in own}
+    used = [share for own in shares for share in own if share.epochs]
+    return PlacementPlan(
+        as_of=None,
+        hours=end,
+        gpu_hours=sum(share.supply.gpu_hours * share.epochs for share in used),
+        runs=tuple(
+            RunPlacement(
+                key=demand.key,
+                run=demand.run,
+                pools=tuple(share.supply.pool for share in placements[demand.key]),
+                epochs=tuple(share.epochs for share in placements[demand.key]),
+                reason=plan_reason(demand, placements[demand.key], supplies, names),
+            )
+            for demand in demands
+        ),
+        excluded=tuple(
+            ExcludedPool(supply.pool, unused_reason(supply, [share.supply for share in used]))
+            for supply in supplies
+            if demands and supply.pool not in allowed
+        ),
+        epochs_unplaced=max(
+            0.0, sum(demand.epochs_left for demand in demands) - sum(share.epochs for share in used)
+        ),
     )
 
 
@@ -264,60 +300,6 @@ def _fits(demand: RunDemand, supply: PoolSupply) -> bool:
     """Whether the next epoch of a run ends before the annex if it starts at once."""
     hours = demand.ready_in + supply.hours - supply.wait
     return supply.hours_left is None or hours <= supply.hours_left
-
-
-def _plan(
-    *,
-    demands: Sequence[RunDemand],
-    supplies: Sequence[PoolSupply],
-    classes: Sequence[RunClass],
-    shares: Sequence[Sequence[PoolShare]],
-    end: float,
-    names: Mapping[ResourcePool, str],
-) -> PlacementPlan:
-    free_slots = {supply.pool: supply.slots for supply in supplies}
-    for run_class, own in zip(classes, shares, strict=True):
-        planned = sum(share.epochs for share in own)
-        for share in own:
-            if share.epochs:
-                under_way = len(run_class.demands) * share.epochs / planned
-                free_slots[share.supply.pool] -= under_way
-    placements: dict[str, list[PoolShare]] = {}
-    for run_class, own in zip(classes, shares, strict=True):
-        for demand in run_class.demands:
-            part = demand.epochs_left / run_class.epochs
-            placements[demand.key] = sorted(
-                (
-                    replace(share, epochs=share.epochs * part)
-                    for share in _open_shares(demand, own, end, free_slots)
-                ),
-                key=lambda share: (not share.epochs, share.supply.hours),
-            )
-    allowed = {share.supply.pool for own in placements.values() for share in own}
-    used = [share for own in shares for share in own if share.epochs]
-    return PlacementPlan(
-        as_of=None,
-        hours=end,
-        gpu_hours=sum(share.supply.gpu_hours * share.epochs for share in used),
-        runs=tuple(
-            RunPlacement(
-                key=demand.key,
-                run=demand.run,
-                pools=tuple(share.supply.pool for share in placements[demand.key]),
-                epochs=tuple(share.epochs for share in placements[demand.key]),
-                reason=plan_reason(demand, placements[demand.key], supplies, names),
-            )
-            for demand in demands
-        ),
-        excluded=tuple(
-            ExcludedPool(supply.pool, unused_reason(supply, [share.supply for share in used]))
-            for supply in supplies
-            if demands and supply.pool not in allowed
-        ),
-        epochs_unplaced=max(
-            0.0, sum(demand.epochs_left for demand in demands) - sum(share.epochs for share in used)
-        ),
-    )
 
 
 # --- names and reasons -------------------------------------------------------------------------

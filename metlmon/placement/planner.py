@@ -139,7 +139,10 @@ def find_supplies(
         if profile.hours_per_epoch is None:
             excluded.append((pool, "no epoch has completed anywhere yet"))
             continue
-        supply = pool_supply(profile, _slots(profile, owner, slots), _hours_left(owner, ledger))
+        left = None
+        if owner is not None and owner.alive_until is not None and ledger.as_of is not None:
+            left = ledger.seconds_between(ledger.as_of, owner.alive_until) / HOUR
+        supply = pool_supply(profile, _slots(profile, owner, slots), left)
         known[pool] = replace(profile, slots=int(supply.slots))
         if not profile.excluded and not profile.doubtful:
             usable.append(supply)
@@ -264,12 +267,6 @@ def _slots(profile: PoolProfile, annex: Annex | None, slots: Mapping[ResourcePoo
     if annex is not None and annex.gpus is not None:
         return _epochs_on(annex.gpus, profile)
     return profile.slots
-
-
-def _hours_left(annex: Annex | None, ledger: Ledger) -> float | None:
-    if annex is None or annex.alive_until is None or ledger.as_of is None:
-        return None
-    return ledger.seconds_between(ledger.as_of, annex.alive_until) / HOUR
 
 
 def charged_hours(allocation: AllocationSettings, ledger: Ledger) -> float:
