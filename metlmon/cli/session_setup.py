@@ -42,26 +42,20 @@ RECORDING: Final = "this is a recording; there is no pool behind it"
 
 def connect_pool(reader: DagdirReader, options: argparse.Namespace) -> FeedAndPool:
     """The feed of a dagdir, with a pool client if options and settings allow one."""
+    read_only = bool(options.read_only) or reader.ensemble.settings.read_only
     if reader.host:
         return FeedAndPool(Session(reader), None, ELSEWHERE)
-    if options.read_only or reader.ensemble.settings.read_only:
-        # The queue is still polled: reading it is not an action.
-        feed, pool = with_queue(reader)
-        return FeedAndPool(feed, pool, "metlmon is read-only here", read_only=True)
-    if reader.as_of is not None:
+    if reader.as_of is not None and not read_only:
         return FeedAndPool(Session(reader), None, PAST)
-    feed, pool = with_queue(reader)
-    return FeedAndPool(feed, pool)
-
-
-def with_queue(reader: DagdirReader) -> tuple[Feed, PoolClient]:
-    """A live feed that includes the queue snapshot, and the pool client of its jobs."""
-    session = Session(reader)
-    connection = PoolConnection()
+    session, connection = Session(reader), PoolConnection()
     queue = QueuePoller(session, connection)
     annexes = AnnexPoller(lambda: queue.snapshot, connection)
+    # Also where nothing may be done: reading the queue is not an action.
     feed = cast(Feed, QueueFeed(session, queue, annexes))
-    return feed, PoolClient(session, connection, queue, annexes=annexes)
+    pool = PoolClient(session, connection, queue, annexes=annexes)
+    return FeedAndPool(
+        feed, pool, "metlmon is read-only here" if read_only else "", read_only=read_only
+    )
 
 
 def open_dagdir(options: argparse.Namespace, path: Path) -> FeedAndPool:

@@ -116,7 +116,6 @@ def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin], figures: R
 
 
 def _time_line(status: Status) -> str:
-    """The time of the status, and whether anything was logged."""
     if status.as_of is None:
         return nothing_logged(dag.ended for dag in status.dags)
     suffix = ""
@@ -190,7 +189,6 @@ def _other_node_lines(status: Status) -> Iterator[Line]:
 
 
 def _forecast_lines(forecast: Forecast) -> Iterator[Line]:
-    """The estimated end, and the rate."""
     rate = rate_text(forecast.rate, forecast.item)
     parts = [remaining_text(forecast), rate] if forecast.epochs_total else []
     if any(parts):

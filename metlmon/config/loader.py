@@ -612,7 +612,6 @@ def _read(file: TomlFile, origin: str) -> dict[str, list[_Item]]:
 def _read_fields(
     file: TomlFile, where: Where, table: Mapping[Any, Any], readers: Mapping[str, Reader]
 ) -> dict[str, Any]:
-    """The valid fields of one table."""
     values = {}
     for key, reader in readers.items():
         try:

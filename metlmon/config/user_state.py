@@ -114,20 +114,17 @@ def state_lock(path: Path) -> Iterator[bool]:
     except OSError:
         yield True
         return
-    try:
-        yield _take_lock(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _take_lock(descriptor: int) -> bool:
+    is_held = True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        is_held = False
     except OSError:
-        return True  # A file system without locks.
-    return True
+        pass  # A file system without locks.
+    try:
+        yield is_held
+    finally:
+        os.close(descriptor)
 
 
 def _make_directory(directory: Path) -> None:

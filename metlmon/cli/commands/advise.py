@@ -260,7 +260,6 @@ def _interrupt_afterwards() -> Iterator[None]:
 
 
 def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
-    """Take the last application back."""
     session = Session(reader)
     session.take()
     command, changes = last_application(session)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,9 +80,10 @@ def _output(what: str, dagdir: str, configuration: Configuration) -> ConfigOutpu
     output = replace(output, valid=not errors, errors=errors)
     if what == "validate":
         return output
-    entries = configuration.entries
-    values = (_redacted(entry.key, entry.json_value()) for entry in entries)
-    settings = (replace(entry, value=value) for entry, value in zip(entries, values, strict=True))
+    settings = (
+        replace(entry, value=_redacted(entry.key, entry.json_value()))
+        for entry in configuration.entries
+    )
     return replace(output, settings=tuple(settings))
 
 
@@ -93,7 +94,7 @@ def _print_line(text: str) -> None:
     print(plain(text, TEXT_LIMIT))
 
 
-def _print_columns(rows: list[tuple[str, ...]]) -> None:
+def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
     """Print rows in columns; cells over the limit stick out."""
     cells_of_rows = [tuple(plain(cell, TEXT_LIMIT) for cell in row) for row in rows]
     columns = list(zip(*cells_of_rows, strict=True))[:-1]
@@ -105,16 +106,11 @@ def _print_columns(rows: list[tuple[str, ...]]) -> None:
 
 def _print_files(configuration: Configuration) -> None:
     """Print the files, the one with the highest precedence first."""
-    _print_columns(
-        [
-            (
-                str(source.path),
-                "is read" if source.exists else "is not there",
-                ORIGINS[source.origin],
-            )
-            for source in reversed(configuration.sources)
-        ]
-    )
+    rows = []
+    for source in reversed(configuration.sources):
+        state = "is read" if source.exists else "is not there"
+        rows.append((str(source.path), state, ORIGINS[source.origin]))
+    _print_columns(rows)
     cache = cache_directory()
     if cache is not None:
         _print_line(f"{cache}  the lines of Home, for the next time; it can be removed")
@@ -150,26 +146,24 @@ def _print_validation(configuration: Configuration) -> None:
 
 
 def _print_settings(configuration: Configuration) -> None:
-    _print_columns(
-        [
-            (_setting_name(each), _value_text(each), _origin_text(each))
-            for each in configuration.entries
-        ]
-    )
+    rows = []
+    for entry in configuration.entries:
+        # Its name is that of its header in the file.
+        name, origin = entry.key, ORIGINS[entry.origin]
+        if entry.number is not None:
+            name = f"[[{entry.key}]]"
+        elif entry.key.endswith("_aliases") or entry.key in ("keys", "columns", "advisor"):
+            name = f"[{entry.key}]"
+        if entry.path is not None:
+            line = f":{entry.line}" if entry.line is not None else ""
+            origin += f", {entry.path}{line}"
+        rows.append((name, _value_text(entry), origin))
+    _print_columns(rows)
     for problem in configuration.problems:
         print_message(str(problem))
 
 
-def _setting_name(entry: SettingEntry) -> str:
-    """The setting as its header in the file."""
-    if entry.number is not None:
-        return f"[[{entry.key}]]"
-    is_table = entry.key.endswith("_aliases") or entry.key in ("keys", "columns", "advisor")
-    return f"[{entry.key}]" if is_table else entry.key
-
-
 def _value_text(entry: SettingEntry) -> str:
-    """The value on one line."""
     match _redacted(entry.key, entry.json_value()):
         case {"host": host, "name": name}:
             return f"{host} → {name}"
@@ -205,10 +199,3 @@ def _redacted(key: str, value: Any) -> Any:
         names = [key, *(one.lstrip("-") if str(one)[:1] == "-" else key for one in value)]
         return [_redacted(name, one) for name, one in zip(names, value, strict=False)]
     return value
-
-
-def _origin_text(entry: SettingEntry) -> str:
-    if entry.path is None:
-        return ORIGINS[entry.origin]
-    line = f":{entry.line}" if entry.line is not None else ""
-    return f"{ORIGINS[entry.origin]}, {entry.path}{line}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 from zipfile import ZipFile
@@ -68,7 +69,7 @@ def demo(options: argparse.Namespace) -> int:
             return open_screens(
                 FeedAndPool(cast(Feed, feed), None, RECORDING),
                 options,
-                caption=None if options.no_captions else _caption(feed, captions),
+                caption=None if options.no_captions else partial(_caption, feed, captions),
             )
         finally:
             feed.stop()
@@ -76,14 +77,9 @@ def demo(options: argparse.Namespace) -> int:
                 print_message(feed.replay.error)
 
 
-def _caption(feed: LoopingFeed, captions: Captions) -> Callable[[], str]:
-    """Return a function that gives the caption of the replayed moment."""
-
-    def current() -> str:
-        now = feed.replay.now()
-        return next((text for time, text in reversed(captions) if time <= now), "")
-
-    return current
+def _caption(feed: LoopingFeed, captions: Captions) -> str:
+    now = feed.replay.now()
+    return next((text for time, text in reversed(captions) if time <= now), "")
 
 
 def _print_end(pieces: Sequence[ReplayPiece], directory: Path) -> int:

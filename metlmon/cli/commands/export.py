@@ -81,7 +81,10 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _export_frames(options: argparse.Namespace) -> int:
-    names = _wanted(options.only)
+    names = list(TABLES)
+    if options.only is not None:
+        chosen = chosen_words("--only", options.only, TABLES, there="the frames are")
+        names = [name for name in TABLES if name in chosen]
     if options.columns:
         print(listing([TABLES[name] for name in names], terminal_width()), end="")
         print(f"\n{ABOUT_TEXTS}", end="")
@@ -107,14 +110,6 @@ def _export_frames(options: argparse.Namespace) -> int:
             print(plain(str(path)))
     print_warnings(builder.notices())
     return Exit.OK
-
-
-def _wanted(only: str | None) -> list[str]:
-    """The frames of ``--only``, by default all. Raises InputError."""
-    if only is None:
-        return list(TABLES)
-    names = chosen_words("--only", only, TABLES, there="the frames are")
-    return [name for name in TABLES if name in names]
 
 
 def directory_stem(dagdir: Path) -> str:

@@ -75,7 +75,6 @@ def epoch_time(clock: Clock, live: bool) -> Callable[[datetime], float | None]:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    """Answer scrapes until ^C."""
     if options.as_of is not None:
         raise InputError("--listen shows how it is now: leave out --as-of")
     reader = new_reader(options)

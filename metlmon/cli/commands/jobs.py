@@ -105,7 +105,9 @@ def nodes(options: argparse.Namespace) -> int:
     from metlmon.live.job_files import TrainingFiles
     from metlmon.snapshot.node_tree import NodeTree
 
-    wanted = wanted_states(options.state)
+    wanted = None
+    if options.state is not None:
+        wanted = frozenset(map(State, chosen_words("--state", options.state, list(State))))
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     tree = NodeTree(builder.dag_nodes())
@@ -120,13 +122,6 @@ def nodes(options: argparse.Namespace) -> int:
     )
     _print_nodes(builder, tree, errors, rows, wanted)
     return Exit.OK
-
-
-def wanted_states(text: str | None) -> frozenset[State] | None:
-    """The states of ``--state``; None for all. Raises InputError for an unknown one."""
-    if text is None:
-        return None
-    return frozenset(map(State, chosen_words("--state", text, list(State))))
 
 
 def node_output(row: NodeRow, errors: Errors) -> NodeOutput:

@@ -47,8 +47,10 @@ def _check(options: argparse.Namespace) -> str:
     """The title of the page. Raises InputError if the only directory is unreadable."""
     words = options.dirs or ["."]
     if any(map(is_elsewhere, words)):
-        # The dashboard of each tab connects, and shows what is wrong.
-        return plain(_remote_name(words[0]), 200) if len(words) == 1 else "metlmon"
+        # The dashboard of each tab connects, shows what is wrong, and has this name, too.
+        host, directory = split_argument(words[0]) or ("", words[0])
+        name = f"{host}:{os.path.basename(directory.rstrip('/'))}"
+        return plain(name, 200) if len(words) == 1 else "metlmon"
     is_one = names_one(options) or (len(words) == 1 and not has_dagdirs_below(options))
     if is_one:
         new_reader(options).open()
@@ -56,12 +58,6 @@ def _check(options: argparse.Namespace) -> str:
         raise InputError(f"{missing[0]}: no such file or directory; give one that exists")
     stop_watchdog()
     return plain(directory_name(os.path.abspath(words[0])), 200) if is_one else "metlmon"
-
-
-def _remote_name(word: str) -> str:
-    """The name of a directory of another machine, as on the dashboard: ``HOST:NAME``."""
-    host, directory = split_argument(word) or ("", word)
-    return f"{host}:{os.path.basename(directory.rstrip('/'))}"
 
 
 def watch_arguments(options: argparse.Namespace) -> list[str]:

@@ -238,17 +238,12 @@ def _print_forecast(forecast: Forecast) -> None:
     out.print(line((first_line(forecast), BOLD)))
     out.table(estimates_table.columns(year_of(forecast.as_of)), forecast.runs, "")
     if forecast.runs and forecast.remaining is not None:
-        out.print()
-        out.print(
-            line(
-                (
-                    "80 % interval, if the DAG keeps running: time in which it was removed and "
-                    "not yet submitted again is neither in the history nor in the estimate. "
-                    "Epochs/day: mean of the last week, with all interruptions.",
-                    DIM,
-                )
-            )
+        note = (
+            "80 % interval, if the DAG keeps running: time in which it was removed and not yet "
+            "submitted again is neither in the history nor in the estimate. Epochs/day: mean of "
+            "the last week, with all interruptions."
         )
+        out.print("", line((note, DIM)))
 
 
 def first_line(forecast: Forecast) -> str:
@@ -278,19 +273,13 @@ def _print_backtest(backtested: Backtest) -> None:
         return
     verdict = line((_verdict(backtested), BOLD))
     out.table(estimates_table.backtest_columns(), backtested.predictions, verdict, "")
-    out.print()
-    out.print(
-        line(
-            (
-                "Error: of the time that was left, + too late, - too early. Inside: the truth lay "
-                "in the interval. The plain guess is a run's last cycle times the epochs that were "
-                "left. Time in which a removed DAG waited to be submitted again, and what was lost "
-                "with it, is not in the truth. "
-                "Of what is not finished: until the last epoch that each run has completed.",
-                DIM,
-            )
-        )
+    note = (
+        "Error: of the time that was left, + too late, - too early. Inside: the truth lay in the "
+        "interval. The plain guess is a run's last cycle times the epochs that were left. Time in "
+        "which a removed DAG waited to be submitted again, and what was lost with it, is not in "
+        "the truth. Of what is not finished: until the last epoch that each run has completed."
     )
+    out.print("", line((note, DIM)))
 
 
 def _verdict(backtested: Backtest) -> str:
