@@ -340,7 +340,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             status.hours,
             forecast_candidates(forecast),
             room,
-            least=status.nodes_unlogged > 0,
+            least=status.lacks_hours,
         )
         if roomy:
             lines = [*self._state_lines(status, room), special, *hours]

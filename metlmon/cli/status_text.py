@@ -81,7 +81,11 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
             out.print("  its jobs keep running; release it with metlmon act release-dag")
     out.print(_time_line(status), *_health_lines(health), "")
     out.print(*_count_lines(status, out.width), *_other_node_lines(status))
-    out.print(hours_line(status.hours, status.nodes_unlogged), *_forecast_lines(forecast), "")
+    out.print(
+        hours_line(status.hours, status.nodes_unlogged, status.lacks_hours),
+        *_forecast_lines(forecast),
+        "",
+    )
     if status.runs:
         figures = run_figures(stats)
         known = runs.columns(status.runs, stats.streams, figures, stats.settings.metrics)
@@ -103,7 +107,9 @@ def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin], figures: R
         f"{plain(row.run, NAME_LIMIT)}  {plain(row.uuid or '', 16)}  {plain(row.dag, NAME_LIMIT)}"
     )
     done = f"{row.epochs_done} of {count(row.epochs_total, row.item)} done"
-    out.print(line((f"{name}  {done}", BOLD)), hours_line(row.hours, row.nodes_unlogged))
+    out.print(
+        line((f"{name}  {done}", BOLD)), hours_line(row.hours, row.nodes_unlogged, row.lacks_hours)
+    )
     rows = [*view.epochs, *view.side]
     out.table(epochs.columns(view, origins=origins, figures=figures), rows, *_gate_lines(row), "")
     for epoch in view.epochs:
@@ -204,11 +210,11 @@ def _health_lines(health: Health) -> Iterator[Line]:
         yield line((f"Health: {plain(replace(headline, others=0).line)}{more}", BAD))
 
 
-def hours_line(hours: GpuHours, nodes_unlogged: int = 0) -> str:
+def hours_line(hours: GpuHours, nodes_unlogged: int = 0, lacks_more: bool = False) -> str:
     """The hours in one line, with the share of badput.
 
     ``nodes_unlogged``: nodes whose hours are missing: no log has an execution of theirs, or its
-    GPUs.
+    GPUs. ``lacks_more``: those of others may be missing.
     """
     parts, total = hours_added((hours.goodput, hours.badput, hours.running))
     bad_share = (
@@ -216,7 +222,7 @@ def hours_line(hours: GpuHours, nodes_unlogged: int = 0) -> str:
         if hours.badput > 0
         else ""
     )
-    least = "at least " if nodes_unlogged else ""
+    least = "at least " if nodes_unlogged or lacks_more else ""
     nodes = count(nodes_unlogged, "node")
     suffix = f"; {nodes} without {hours.measure.hours} in the logs" if nodes_unlogged else ""
     spent = f"{parts[0]} goodput + {parts[1]} badput{bad_share} + {parts[2]} running"

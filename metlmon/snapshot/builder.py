@@ -473,6 +473,11 @@ class SnapshotBuilder:
         latest = self.epoch(run_state.latest) if run_state.latest else None
         failed = self.epoch(run_state.failed) if run_state.failed else None
         current = failed or latest
+        unknown = [
+            key
+            for key in run_state.epochs.values()
+            if State.UNKNOWN in run_state.states and is_unknown(derivation.states[key])
+        ]
         return Run(
             key=run.key,
             run=name,
@@ -493,11 +498,8 @@ class SnapshotBuilder:
             failed=failed,
             seconds=self.seconds(current.since) if current is not None else None,
             retries_left=self._retries_left(latest.node_key) if latest is not None else None,
-            epochs_unknown=sum(
-                is_unknown(derivation.states[key]) for key in run_state.epochs.values()
-            )
-            if State.UNKNOWN in run_state.states
-            else 0,
+            epochs_unknown=len(unknown),
+            epochs_unlogged=sum(not derivation.node_executions(key) for key in unknown),
             epochs_overruled=sum(key in overruled for key in run_state.epochs.values())
             if overruled
             else 0,

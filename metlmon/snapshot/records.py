@@ -735,10 +735,11 @@ class Run(Struct, frozen=True):
     ``epochs_done`` may be done. ``epochs_overruled``: of the done ones, those whose failed job a
     POST script overruled. ``seconds``: how long the failed, else the latest epoch has been in its
     state. ``retries_left``: those that DAGMan has left for that epoch. ``nodes_unlogged``: number
-    of its nodes whose hours are missing, as in :class:`Status`.
+    of its nodes whose hours are missing, as in :class:`Status`; ``epochs_unlogged``: of the unknown
+    epochs, those without an execution in the logs, whose hours may be missing.
     """
 
-    json_omits: ClassVar = frozenset({"abort"})
+    json_omits: ClassVar = frozenset({"abort", "epochs_unlogged"})
     json_properties: ClassVar = ("ends_before", "paused", "stopped")
 
     key: str
@@ -763,11 +764,12 @@ class Run(Struct, frozen=True):
     seconds: float | None = None
     retries_left: int | None = None
     nodes_unlogged: int = 0
+    epochs_unlogged: int = 0
 
     @property
     def lacks_hours(self) -> bool:
         """Whether its hours are lower bounds: the logs lack some, or may."""
-        return self.nodes_unlogged + self.epochs_unknown > 0
+        return self.nodes_unlogged + self.epochs_unlogged > 0
 
     @property
     def shown_epoch(self) -> Epoch | None:
@@ -1010,6 +1012,11 @@ class Status(Struct, frozen=True):
         """What ``epoch_states`` counts: "job" if jobs of no DAG have no epochs."""
         jobs = not self.dags and any(run.item == "job" for run in self.runs)
         return "job" if jobs else "epoch"
+
+    @property
+    def lacks_hours(self) -> bool:
+        """Whether its hours are lower bounds, as those of a run may be."""
+        return self.nodes_unlogged > 0 or any(run.lacks_hours for run in self.runs)
 
 
 class RunView(Struct, frozen=True):

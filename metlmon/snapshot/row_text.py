@@ -13,7 +13,7 @@ from typing import Final
 from metlmon.jobfiles.error_lines import NO_ERRORS, Errors
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.run import GateStatus
-from metlmon.model.states import FAILED_JOB, DagState, State
+from metlmon.model.states import FAILED_JOB, TERMINAL, DagState, State
 from metlmon.snapshot.records import DagRow, Epoch, NodeRow, Run, SideCounts, Status, job_key
 from metlmon.text.formatting import (
     STATES,
@@ -123,6 +123,8 @@ def state_reason(row: NodeRow, errors: Errors = NO_ERRORS) -> str:
             return plain(row.reason, MAX_REASON)
         case State.WAITING:
             return _waiting(row)
+        case State.UNKNOWN if row.job_state in TERMINAL:
+            return "no file here has the result of its POST script"
         case State.FUTILE:
             return f"cannot run: {clip(row.failed_ancestor or 'a node before it', MAX_NAME)} failed"
         case State.FAILED | State.REMOVED | State.RETRYING:

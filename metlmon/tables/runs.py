@@ -473,7 +473,7 @@ def _is_unlogged(row: Run) -> bool:
     The hours of an epoch whose failed job a POST script overruled are badput.
     """
     overruled = row.epochs_overruled if row.hours.badput else 0
-    return row.epochs_done + row.epochs_unknown > overruled and not row.hours.goodput
+    return row.epochs_done + row.epochs_unlogged > overruled and not row.hours.goodput
 
 
 def _hours(row: Run, hours: float) -> Line:

@@ -10,11 +10,13 @@ import pytest
 
 from metlmon.cli.status_text import hours_line
 from metlmon.health.build import make_health
+from metlmon.model.model_state import LogRole
 from metlmon.model.states import State
 from metlmon.report.build import build_report
 from metlmon.report.document import Report, ReportTable, Row, Totals, percent
 from metlmon.report.usage import ReportUsage
 from metlmon.snapshot.records import HOUR, Transfer
+from metlmon.snapshot.row_text import state_reason
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.tables.runs import columns
@@ -188,6 +190,25 @@ def test_gpu_hours_exclude_jobs_known_from_dagmans_log_only(tmp_path: Path) -> N
     assert (status.hours.goodput, status.nodes_unlogged) == (2.0, 2)
     (view,) = (found.run_view(run.key) for run in found.ledger().runs)
     assert [epoch.lacks_hours for epoch in view.epochs] == [True, False, False]
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_hours_of_an_epoch_are_known_where_its_post_script_is_not(value: int) -> None:
+    """Whether a node is done whose job succeeded, the 016 would say that nodes.log lacks."""
+    log = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
+    log = Log() if value else log
+    log.submit(77, NODE, at="09:00:00").execute(77, gpus=2, at="10:00:00")
+    log.terminate(77, value, at="11:00:00")
+    scripted = f"JOB {NODE} t.sub\nSCRIPT POST {NODE} check.sh\n"
+    builder = read_ensemble(scripted, log).builder()
+    (run,) = builder.status().runs
+    assert (run.epochs_done, run.epochs_unknown) == (0, 1)
+    drawn = {each.name: text(each.draw(run)) for each in columns([run])}
+    hours = drawn["good"], drawn["lost"].split()[0]
+    assert hours == (("0", "2.0") if value else ("2.0", "0"))
+    row = builder.node_row(("run.dag", NODE))
+    assert row is not None
+    assert "POST script" in state_reason(row)
 
 
 def test_gpu_hours_exclude_an_execution_with_a_cut_001(tmp_path: Path) -> None:
