@@ -75,16 +75,12 @@ def stat_all(paths: Iterable[Path]) -> Statuses:
     """Return the status of each path, or the error. Raises NoAnswer."""
     executor: FsExecutor | None = getattr(_state, "executor", None)
     paths = tuple(paths)
-    if not paths:
-        return {}
     return _statuses(*paths) if executor is None else executor.stat_all(paths)
 
 
-def _statuses(
-    first: Path, *others: Path, progressed: Callable[[Path], object] = lambda path: None
-) -> Statuses:
+def _statuses(*paths: Path, progressed: Callable[[Path], object] = lambda path: None) -> Statuses:
     statuses: Statuses = {}
-    for path in (first, *others):
+    for path in paths:
         progressed(path)
         try:
             statuses[path] = filesystem.stat(path)

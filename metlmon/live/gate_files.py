@@ -194,36 +194,37 @@ class GateFiles:
         self._now = now
         self._folders_by_dag: dict[str, tuple[Workflow, tuple[Path, ...]]] = {}
         self._gates: dict[Path, _Gate] = {}
-        self._all_changed = False
+        self._changed = False
         self.are_used = False
         """Whether :meth:`check` has anything to do; most ensembles have no gate."""
 
     def find(self, ensemble: Ensemble) -> None:
         """Find the gates of the DAGs, when DAG files have been read."""
-        self._all_changed |= self._find_gates(ensemble)
-        self.are_used = bool(self._gates) or self._all_changed
+        self._folders_by_dag = {
+            key: (dag.workflow, _gate_folders(dag.workflow)) for key, dag in ensemble.dags.items()
+        }
+        paths = sorted({path for _, paths in self._folders_by_dag.values() for path in paths})
+        self._gates = {path: self._gates.get(path) or _Gate(path) for path in paths}
+        self._changed = self.are_used = True
 
     def check(self, ensemble: Ensemble) -> bool:
         """Update the ensemble from new and changed files; return whether anything changed."""
         now = self._now()
         try:
-            changed = {path for path, gate in self._gates.items() if gate.states.check(now)}
-            placed = [gate for gate in self._gates.values() if gate.placements.check(now)]
+            for gate in self._gates.values():
+                self._changed |= gate.states.check(now)
+                self._changed |= gate.placements.check(now)
         except NoAnswer:
-            # Some directories may already have reported their changes: check all next time.
-            self._all_changed = True
             return False
-        is_new = False
-        runs: dict[tuple[Path, ...], dict[str, RunGate]] = {}
+        if not self._changed:
+            return False
+        is_new = ensemble.set_placements(self._placements())
+        # Sub-DAGs of one ensemble share a directory.
+        folders = {paths for _, paths in self._folders_by_dag.values()}
+        runs = {paths: self._run_gates(paths) for paths in folders}
         for key, (_, paths) in self._folders_by_dag.items():
-            if paths and (self._all_changed or changed.intersection(paths)):
-                # Sub-DAGs of one ensemble share a directory.
-                if paths not in runs:
-                    runs[paths] = self._run_gates(paths)
-                is_new |= ensemble.set_gates(key, runs[paths])
-        if placed or self._all_changed:
-            is_new |= ensemble.set_placements(self._placements())
-        self._all_changed, self.are_used = False, bool(self._gates)
+            is_new |= ensemble.set_gates(key, runs[paths])
+        self._changed, self.are_used = False, bool(self._gates)
         return is_new
 
     def notices(self) -> list[Notice]:
@@ -234,23 +235,6 @@ class GateFiles:
             for name, (_, (_, problem)) in sorted(gate.states.files.items())
             if problem is not None
         ]
-
-    def _find_gates(self, ensemble: Ensemble) -> bool:
-        """Find the gates of the DAGs; return whether any DAG file was read again."""
-        before = self._folders_by_dag
-        self._folders_by_dag = {
-            key: before[key]
-            if key in before and before[key][0] is dag.workflow
-            else (dag.workflow, _gate_folders(dag.workflow))
-            for key, dag in ensemble.dags.items()
-        }
-        known = [workflow for workflow, _ in before.values()]
-        read = [workflow for workflow, _ in self._folders_by_dag.values()]
-        if list(map(id, known)) == list(map(id, read)):
-            return False
-        paths = sorted({path for _, paths in self._folders_by_dag.values() for path in paths})
-        self._gates = {path: self._gates.get(path) or _Gate(path) for path in paths}
-        return True
 
     def _run_gates(self, paths: tuple[Path, ...]) -> dict[str, RunGate]:
         """The contents of all gate files in these directories, by run uuid as in the records."""
