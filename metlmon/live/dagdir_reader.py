@@ -7,6 +7,7 @@ The reader never writes, holds no file open, and relies on ``stat``. Early wake-
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -297,13 +298,13 @@ class DagdirReader:
         dags = []
         for dag in discovery.dags:
             known = self.ensemble.dags.get(dag.key)
-            if known is None or not files_by_dag[dag.key].names_same_files(dag, shared):
+            if known is not None and files_by_dag[dag.key].names_same_files(dag, shared):
+                known.replace_workflow(dag.workflow)
+                known.top = dag.top
+                dags.append(known)
+            else:
                 files_by_dag[dag.key] = DagmanFiles(dag, shared)
                 dags.append(dag)
-                continue
-            known.replace_workflow(dag.workflow)
-            known.top = dag.top
-            dags.append(known)
         self._dag_problems = discovery.problems
         self._dagman_files = [files_by_dag[dag.key] for dag in dags]
         self.ensemble.set_dags(dags)
@@ -924,23 +925,12 @@ def _next_chunk(follower: Follower) -> bytes:
 
 def _advance(follower: Follower, consumed: int, read: int) -> None:
     follower.consume(follower.offset + consumed)
-    if consumed == 0:
-        # An incomplete last line: wait until the file grows.
-        follower.size = follower.offset
-    elif read < CHUNK:
+    if consumed == 0 or read < CHUNK:
+        # What is left is an incomplete line: wait until the file grows.
         follower.size = follower.offset
 
 
 def shared_jobstate_logs(dags: list[Dag]) -> frozenset[str]:
     """Return the jobstate logs named by several DAGs of one directory."""
-    seen: set[tuple[Path, str]] = set()
-    shared: set[str] = set()
-    for dag in dags:
-        name = dag.workflow.jobstate_log
-        if name is None:
-            continue
-        location = (dag.workflow.directory, name)
-        if location in seen:
-            shared.add(name)
-        seen.add(location)
-    return frozenset(shared)
+    logs = Counter((dag.workflow.directory, dag.workflow.jobstate_log) for dag in dags)
+    return frozenset(name for (_, name), number in logs.items() if name and number > 1)
