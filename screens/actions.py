@@ -336,10 +336,9 @@ back        | esc n | 13 esc: back      | Back to the form
 """
 
 
-def _punctuation_name(mark: str) -> str:
-    name = unicodedata.name(mark).lower().replace("-", "_").replace(" ", "_")
-    return KEY_NAME_REPLACEMENTS.get(name, name)
-
+_MARKS: Final = {
+    mark: unicodedata.name(mark).lower().replace("-", "_").replace(" ", "_") for mark in punctuation
+}
 
 _KEY_NAMES: Final[Mapping[str, str]] = {
     "esc": "escape",
@@ -347,7 +346,7 @@ _KEY_NAMES: Final[Mapping[str, str]] = {
     "pgdn": "pagedown",
     "bksp": "backspace",
     "del": "delete",
-    **{mark: _punctuation_name(mark) for mark in punctuation},
+    **{mark: KEY_NAME_REPLACEMENTS.get(name, name) for mark, name in _MARKS.items()},
 }
 """Textual's names of key caps that are not their own name."""
 
@@ -465,10 +464,10 @@ def _remapped(action: Action, keys: Mapping[str, str]) -> Action:
 
 def keymap(keys: Mapping[str, str]) -> dict[str, str]:
     """Textual's keymap for replaced key caps: its key names, by the id of the binding."""
-    changed = (action for action in actions_of(SCOPES, keys=keys) if action not in ACTIONS)
     return {
         f"{action.scope}.{action.name}": ",".join(map(textual_key, action.keys))
-        for action in changed
+        for action in actions_of(SCOPES, keys=keys)
+        if action not in ACTIONS
     }
 
 

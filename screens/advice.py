@@ -56,11 +56,8 @@ from screens.base.screens import (
     DocumentScreen,
     ask_in_thread,
     heading,
-    hidden_below,
-    rule,
 )
 from screens.pool_actions import RESULT_SYMBOLS, capitalized, undo_text
-from screens.widgets.line_widget import Document
 
 if TYPE_CHECKING:
     from screens.app import MetlmonApp
@@ -73,7 +70,7 @@ WHAT_IT_IS: Final = (
 )
 
 
-class ShownAdvice(Struct, frozen=True, kw_only=True):
+class ShownAdvice(Struct, frozen=True):
     """What the screen shows; ``lines``: those for submit files of nodes without a gate."""
 
     advice: Advice
@@ -88,11 +85,8 @@ def shown_advice(stats_input: StatsInput, context: MetlmonApp) -> ShownAdvice:
     annexes = make_annexes(stats_input, answer, context.now()).annexes
     free_gpus = answer.free_gpus if answer is not None and stats_input.status.live else ()
     advice = make_advice(stats_input, annexes, free_gpus)
-    return ShownAdvice(
-        advice=advice,
-        what_if=what_if_table(advice.values, advice.plan),
-        lines=submit_lines(advice.plan, context.feed),
-    )
+    what_if = what_if_table(advice.values, advice.plan)
+    return ShownAdvice(advice, what_if, submit_lines(advice.plan, context.feed))
 
 
 class AdviceScreen(DocumentScreen):
@@ -144,11 +138,8 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
         if advice_table.shows_plan(plan):
             columns = advice_table.plan_columns(plan, names)
             lines = render_table(columns, advice_table.plan_rows(plan), room)
-        lines += [
-            wrapped
-            for each in advice.elastic
-            for wrapped in wrap(plain(each.reason, 300), room - 2, indent=1)
-        ]
+        for elastic in advice.elastic:
+            lines += wrap(plain(elastic.reason, 300), room - 2, indent=1)
         for each_line in advice_table.excluded_lines(plan, names, "a"):
             lines += wrap(f"avoid {text(each_line)}", room - 2, NOTE, indent=1)
         for each_line in advice_table.runs_excluded_lines(plan):
@@ -238,9 +229,6 @@ class ApplyScreen(ConfirmationBase):
         is_asking = self._results is None and self._acts
         return hidden if is_asking else {*hidden, "next_act"}
 
-    def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
-        self.show_note([rule(hidden_below(document.lines_below, NOTE), self.app.size.width)])
-
     def _head(self, room: int) -> list[Line]:
         if self._failure is not None:
             return [*wrap(plain(self._failure, 400), room - 2, ALARM, indent=1), ()]
@@ -267,18 +255,14 @@ class ApplyScreen(ConfirmationBase):
     def _body(self, room: int) -> list[Line]:
         if not self._acts:
             return []
-        lines: list[Line] = []
-        for paragraph in self._act.lines:
-            lines += wrap(paragraph, room - 4, indent=3)
+        lines = [each for text in self._act.lines for each in wrap(text, room - 4, indent=3)]
         if self._results is not None:
             lines += [(), heading("What came of it", room)]
         for result in self._results or ():
             sign = RESULT_SYMBOLS[result.reply]
             name = plain(self._act.names.get(result.subject, result.subject), 60)
-            details = f"  {plain(result.text, 200)}" if result.text else ""
-            lines.append(
-                crop(line(f" {name}  ") + symbol_span(sign) + line((details, DIM)), room - 1)
-            )
+            details = line((f"  {plain(result.text, 200)}" if result.text else "", DIM))
+            lines.append(crop(line(f" {name}  ") + symbol_span(sign) + details, room - 1))
         return lines
 
     # --- keys ---------------------------------------------------------------------------------

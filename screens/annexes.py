@@ -48,13 +48,9 @@ class AnnexesScreen(ListScreen):
     def _tick(self) -> None:
         """Count down; query again now and then while there are nodes and somebody looks."""
         now, answer = monotonic(), self._answer
+        is_due = now - self._queried > QUERY_SECONDS
         is_attended = now - self.context.last_key_time < ATTENDED_SECONDS
-        if (
-            is_attended
-            and answer is not None
-            and answer.ads
-            and now - self._queried > QUERY_SECONDS
-        ):
+        if is_due and is_attended and answer is not None and answer.ads:
             self._query()
         self._refresh_if_mounted()
 

@@ -259,10 +259,6 @@ UNATTENDED_SECONDS: Final = 20.0
 RELEASE_AFTER: Final = 500
 """Number of snapshots between two clearings of the text caches of Textual and Rich."""
 
-CONFIRM_SECONDS: Final = 0.5
-"""Time that a confirmation is on the screen, without another key, before it can be answered:
-longer than the gaps between pasted characters, but not longer than reading it takes."""
-
 INTERRUPTED_CODE: Final = 128 + signal.SIGINT
 """The shell's exit status for ^C, which is a key in a full-screen application."""
 
@@ -288,7 +284,10 @@ class MetlmonApp(FaultTolerantApp):
     TITLE = "metlmon"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("everywhere", "tabs")
-    CONFIRM_SECONDS: ClassVar[float] = CONFIRM_SECONDS
+    CONFIRM_SECONDS: ClassVar[float] = 0.5
+    """Time that a confirmation is on the screen, without another key, before it can be answered:
+    longer than the gaps between pasted characters, but not longer than reading it takes."""
+
     last_key_time = pause_before_key = 0.0
     """The time of the last key or paste, and the time without one before it."""
 
@@ -356,10 +355,8 @@ class MetlmonApp(FaultTolerantApp):
         self.call_after_refresh(self._precompute)
 
     def _check_queue(self) -> None:
-        """Refresh the screen when there is a new queue snapshot."""
-        queue_snapshot = self.queue
-        if queue_snapshot is not self._shown_queue:
-            self._shown_queue = queue_snapshot
+        if self.queue is not self._shown_queue:
+            self._shown_queue = self.queue
             self.refresh_screen()
 
     def _start_feed(self, feed: Feed) -> None:
@@ -382,10 +379,8 @@ class MetlmonApp(FaultTolerantApp):
             # A key that no widget handled bubbles up to here.
             fresh = event.time != self.last_key_time
             if fresh and isinstance(event, events.Key | events.Paste):
-                self.last_key_time, self.pause_before_key = (
-                    event.time,
-                    event.time - self.last_key_time,
-                )
+                self.pause_before_key = event.time - self.last_key_time
+                self.last_key_time = event.time
             if self.banners and fresh and isinstance(event, events.Key):
                 del self.banners[0]
                 self.call_next(self.refresh_screen)
@@ -474,8 +469,7 @@ class MetlmonApp(FaultTolerantApp):
     def _replace_feed(self, opened: FeedAndPool) -> None:
         """Replace feed and pool actions; the old ones are closed in a thread."""
         self.time_travel.return_to_now()
-        old_feed, old_pool = self.present_feed, self.options.pool_actions
-        old_action = self.running_action
+        old = self.present_feed, self.options.pool_actions, self.running_action
         feed = self.feed = self.present_feed = opened.feed
         self.options = replace(
             self.options,
@@ -493,7 +487,7 @@ class MetlmonApp(FaultTolerantApp):
         self.set_keymap(keymap(self.keys))
         self._take_own_commands()
         # The old threads may be in the middle of a file, a query or an action: do not wait here.
-        self.run_in_thread(partial(_close, old_feed, old_pool, old_action))
+        self.run_in_thread(partial(_close, *old))
 
     def _take_own_commands(self) -> None:
         """Take the commands of the settings; the banner says why any are refused."""
@@ -946,12 +940,11 @@ class TimeTravel:
         elif feed is not None and progress is not None and progress.fraction >= 1:
             self._reading = None
             previous = self.past_view
-            self.past_view = PastView(
-                reading.moment, feed, StatsWorker(feed, self._app.content_changed)
-            )
+            stats = StatsWorker(feed, self._app.content_changed)
+            self.past_view = PastView(reading.moment, feed, stats)
             if self.requested_moment == reading.moment:
                 self.requested_moment = None
-            self._app.switch_feed(self.past_view.feed, self.past_view.stats)
+            self._app.switch_feed(feed, stats)
             self._close(previous)
         self._app.refresh_screen()
 
@@ -1024,10 +1017,8 @@ class TimeTravel:
         if reading is not None and reading.progress is not None:
             done = formatting.share(reading.progress.done, reading.progress.total)
             text += f" {done} of {formatting.size(reading.progress.total)}"
-        return line(
-            "  going to " if self.past_view else "going to ",
-            (when_text(self.requested_moment), BOLD),
-        ) + (line((f": {text}", DIM)))
+        gap, moment = "  " if self.past_view else "", when_text(self.requested_moment)
+        return line(f"{gap}going to ", (moment, BOLD), (f": {text}", DIM))
 
 
 def when_text(moment: datetime | None) -> str:

@@ -121,9 +121,8 @@ class ChangesScreen(ListScreen):
         when = period(change.first, change.last, self.this_year)
         if change.first == change.last:
             when = moment(change.last, self.this_year, seconds=True)
-        names = sorted(change.runs.values(), key=natural_sort_key) or [
-            job_id(*job) for job in change.jobs
-        ]
+        names = sorted(change.runs.values(), key=natural_sort_key)
+        names = names or [job_id(*job) for job in change.jobs]
         facts = f"{when}   {listed([plain(name, 40) for name in names])}"
         why = wrap(changes_table.what_text(change), room, indent=1)
         return [line(" ", (facts, DIM)), *why][: self.DETAIL_LINES]

@@ -22,8 +22,7 @@ from screens.curves import (
     COHORTS,
     MIN_CHART,
     ChartScreen,
-    goal_text,
-    metric_position,
+    metric_parts,
 )
 
 STYLES: Final = (CHOSEN, *COHORTS)
@@ -72,9 +71,9 @@ class CompareScreen(DocumentScreen, ChartScreen):
         forecast = self.context.stats.value(make_forecast)
         health = self.context.stats.value(make_health)
         names = [run_name(run, *self._sign(i)) for i, run in enumerate(comparison.runs)]
-        table = comparison_lines(comparison, forecast, health, room - 3, names=names)
-        lines = [line(" ") + content for content in table.lines]
-        hidden = len(comparison.runs) - table.shown
+        table, shown = comparison_lines(comparison, forecast, health, room - 3, names=names)
+        lines = [line(" ") + content for content in table]
+        hidden = len(comparison.runs) - shown
         if hidden:
             more = f"{formatting.count(hidden, 'more run')} on a wider terminal"
             lines.append(line("  ", (more, NOTE)))
@@ -100,15 +99,8 @@ class CompareScreen(DocumentScreen, ChartScreen):
             reading = not comparison.files_read
             text = "reading what the trainings wrote…" if reading else "no run has a value yet"
             return [line(" ", (clip(comparison.metric, 40), BOLD), "   ", (text, DIM)), ()]
-        title = join(
-            (
-                line((clip(comparison.metric, 40), BOLD)),
-                line((goal_text(comparison.goal), DIM)),
-                line((metric_position(comparison.metrics, comparison.metric), DIM)),
-                line(("log", NOTE)) if self.log_scale else (),
-            ),
-            line("   "),
-        )
+        log = line(("log" if self.log_scale else "", NOTE))
+        title = join((*metric_parts(comparison), log), line("   "))
         free = self.app.size.height - NOT_CHART - self.tab_lines
         height = max(MIN_CHART, min(MAX_CHART, free - TABLE_LINES))
         # The best one is drawn last, over the others.

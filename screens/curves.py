@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
 from metlmon.remote.paths import as_typed
-from metlmon.stats.curves import Curves, Goal, MetricBand, MetricCurve
+from metlmon.stats.curves import Curves, MetricBand, MetricCurve
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.run_figures import Comparison
 from metlmon.stats.sweep import Grid
@@ -71,19 +71,11 @@ def out_of_range(curves: Sequence[MetricCurve], scale: Scale) -> Line:
     ]
     above = [value for value in finite if value > scale.high]
     below = [value for value in finite if value < scale.low and (value > 0 or not scale.log)]
-    notes = [
-        line(
-            (
-                formatting.count(len(beyond), "value") + f" {side}, to {formatting.metric(end)}",
-                ALARM,
-            )
-        )
-        for beyond, side, end in (
-            (above, "above", max(above, default=0.0)),
-            (below, "below", min(below, default=0.0)),
-        )
-        if beyond
-    ]
+    notes = []
+    for beyond, side, furthest in ((above, "above", max), (below, "below", min)):
+        if beyond:
+            count, end = formatting.count(len(beyond), "value"), formatting.metric(furthest(beyond))
+            notes.append(line((f"{count} {side}, to {end}", ALARM)))
     return join(notes, line("  "))
 
 
@@ -96,19 +88,16 @@ def _traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
 
 
 def _median(band: MetricBand, style: TextStyle, sign: str) -> Trace:
-    """Return the median trace of a band."""
     return Trace(tuple((place(level.epoch), level.median) for level in band.levels), style, sign)
 
 
-def goal_text(goal: Goal | None) -> str:
-    """``lower is better``."""
-    return {"min": "lower is better", "max": "higher is better", None: "no goal"}[goal]
-
-
-def metric_position(metrics: Sequence[str], metric: str) -> str:
-    """``metric 2 of 5``; empty if there is only one."""
+def metric_parts(shown: Comparison | Curves | Grid) -> tuple[Line, Line, Line]:
+    """The name of a metric, ``lower is better``, and ``metric 2 of 5`` if there are several."""
+    goals = {"min": "lower is better", "max": "higher is better", None: "no goal"}
+    metrics, metric = shown.metrics, shown.metric
     index = metrics.index(metric) if metric in metrics else 0
-    return f"metric {index + 1} of {len(metrics)}" if len(metrics) > 1 else ""
+    position = f"metric {index + 1} of {len(metrics)}" if len(metrics) > 1 else ""
+    return line((clip(metric, 40), BOLD)), line((goals[shown.goal], DIM)), line((position, DIM))
 
 
 class MetricKeys(SnapshotScreen):
@@ -118,7 +107,6 @@ class MetricKeys(SnapshotScreen):
 
     @property
     def _shown(self) -> Comparison | Curves | Grid | None:
-        """What is shown for one of its metrics."""
         raise NotImplementedError
 
     def choose_metric(self, metric: str) -> None:
@@ -252,7 +240,6 @@ class CurvesScreen(ListScreen, ChartScreen):
         self._refresh_if_mounted()
 
     def _nothing(self, curves: Curves | None, update: Snapshot) -> None:
-        """Show why there are no curves, and which files would be read."""
         feed = self.context.feed
         if not update.is_complete or not (curves and curves.files_read):
             dagdir = plain(str(feed.dagdir), 60)
@@ -330,15 +317,13 @@ class CurvesScreen(ListScreen, ChartScreen):
 
     def _titles(self, curves: Curves) -> list[Line]:
         """Return the candidates of the title and legend, longest first."""
-        name = line((clip(curves.metric, 40), BOLD))
-        goal = goal_text(curves.goal)
-        number = line((metric_position(curves.metrics, curves.metric), DIM))
-        log = line(("log", NOTE)) if self.log_scale else ()
+        name, goal, number = metric_parts(curves)
+        log = line(("log" if self.log_scale else "", NOTE))
         legend = self._legend(curves)
         gap = line("   ")
         return [
-            join((name, line((goal, DIM)), number, log, *legend), gap),
-            join((name, line((goal, DIM)), log, *legend), gap),
+            join((name, goal, number, log, *legend), gap),
+            join((name, goal, log, *legend), gap),
             join((name, log, *legend), gap),
             join((name, log, *self._legend(curves, short=True)), line("  ")),
             join((name, log, *legend[:2]), gap),
@@ -350,8 +335,7 @@ class CurvesScreen(ListScreen, ChartScreen):
         chosen_key = []
         if selected is not None:
             sign = "*" if self._signs else "━"
-            name = clip(selected.run, 24)
-            chosen_key = [line((f"{sign} {name}", CHOSEN))]
+            chosen_key = [line((f"{sign} {clip(selected.run, 24)}", CHOSEN))]
         if self.view == 0:
             keys = [line((". others" if self._signs else "━ others", OTHER))]
             if any(curve.diverged and curve is not selected for curve in curves.runs):
@@ -363,14 +347,13 @@ class CurvesScreen(ListScreen, ChartScreen):
             band = [line(f"{signs[0]} {words[0]}")]
             band += [line((f"{s} {w}", DIM)) for s, w in zip(signs[1:], words[1:], strict=True)]
             return [*chosen_key, *band]
-        return [*chosen_key, *(self._cohort(n, band, short) for n, band in enumerate(curves.bands))]
-
-    def _cohort(self, index: int, band: MetricBand, short: bool) -> Line:
-        sign = COHORT_SIGNS[index % 5] if self._signs else "━"
-        name = clip(band.label or "no label", 24)
-        style = COHORTS[index % len(COHORTS)]
-        runs = "" if short else f" {formatting.count(band.runs, 'run')}"
-        return line((f"{sign} {name}", style), (runs, DIM))
+        cohorts = []
+        for index, cohort in enumerate(curves.bands):
+            sign = COHORT_SIGNS[index % 5] if self._signs else "━"
+            name = line((f"{sign} {clip(cohort.label or 'no label', 24)}", COHORTS[index % 5]))
+            runs = "" if short else f" {formatting.count(cohort.runs, 'run')}"
+            cohorts.append(name + line((runs, DIM)))
+        return [*chosen_key, *cohorts]
 
     # --- actions ------------------------------------------------------------------------------
 

@@ -42,20 +42,18 @@ class EstimatesScreen(ListScreen):
         forecast = self.context.stats.value(make_forecast)
         room = self.app.size.width
         self.show_head(head(forecast, room))
+        hint = "Runs come from nodes that are called run-train_epochN."
+        empty = empty_text("No run to estimate.", hint)
+        if forecast is None or not update.is_complete:
+            empty = empty_text("", "Estimates come as soon as the logs are read.")
         self.fill(
             columns(self.this_year),
             () if forecast is None else forecast.runs,
             lambda run: run.key,
             _text,
-            empty=self._empty(forecast, update),
+            empty=empty,
             details=lambda run: source_lines(run, room),
         )
-
-    def _empty(self, forecast: Forecast | None, update: Snapshot) -> list[Line]:
-        if forecast is None or not update.is_complete:
-            return empty_text("", "Estimates come as soon as the logs are read.")
-        hint = "Runs come from nodes that are called run-train_epochN."
-        return empty_text("No run to estimate.", hint)
 
 
 def head(forecast: Forecast | None, room: int) -> list[Line]:
@@ -113,9 +111,6 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
         parts.append(f"{run.missing_reason}.")
     text = plain(f"{clip(run.run, 24)}  {' '.join(parts)}", 600)
     return wrap(text, room - 2, DIM, 1, EstimatesScreen.DETAIL_LINES) if parts else []
-
-
-# --- columns ------------------------------------------------------------------------------
 
 
 def _text(run: RunForecast) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, cast
 
 from textual.app import ComposeResult
 from textual.containers import Container
 
 from metlmon.health.build import make_health
-from metlmon.health.types import CALM, Health, HealthEntry
+from metlmon.health.types import CALM, KINDS, Health, HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.model.reasons import code_text
 from metlmon.snapshot.records import Job
@@ -60,18 +60,18 @@ def entry_lines(
 def _facts(
     health: Health, entry: HealthEntry, as_of: datetime | None, this_year: int | None
 ) -> list[str]:
-    jobs = count(len(entry.jobs), "job") if entry.jobs else ""
-    blocked = count(entry.epochs_blocked, "epoch") + " left" if entry.epochs_blocked else ""
-    hours = (
-        f"{formatting.hours(entry.gpu_hours)} {health.hour_unit} badput" if entry.gpu_hours else ""
-    )
     period = since_text(entry, as_of)
     if not entry.open and entry.since is not None:
         period = formatting.moment(entry.since, this_year)
         if entry.until is not None and entry.until != entry.since:
             period = formatting.period(entry.since, entry.until, this_year)
-    site = f"at {plain(entry.site, 40)}" if entry.site else ""
-    return [period, jobs, blocked, hours, site]
+    return [
+        period,
+        count(len(entry.jobs), "job") if entry.jobs else "",
+        f"{count(entry.epochs_blocked, 'epoch')} left" if entry.epochs_blocked else "",
+        f"{formatting.hours(entry.gpu_hours)} {health.hour_unit} badput" if entry.gpu_hours else "",
+        f"at {plain(entry.site, 40)}" if entry.site else "",
+    ]
 
 
 NOTHING_WRONG: Final = empty_text(
@@ -146,7 +146,11 @@ class HealthScreen(ListScreen, ActionScreen):
         health = self._health or Health()
         self.show_head(self._head())
         ranked = not self.state.order and self.state.column is None
-        opened, closed = _lists(health, ranked)
+        # In other orders all entries are in one list.
+        opened, closed = list(health.entries), list[HealthEntry]()
+        if ranked:
+            opened = health_table.in_groups(health.open_entries)
+            closed = health_table.in_groups(health.closed_entries)
         reading = self._health is None or not update.is_complete
         self.fill(
             health_table.columns(health, self.this_year, indented=ranked),
@@ -221,22 +225,20 @@ class HealthScreen(ListScreen, ActionScreen):
     def _show_entry(self, entry: HealthEntry | None) -> list[Line]:
         """Show the entry under the cursor in the pane; return no lines below the note line."""
         pane, room = self.query_one(EntryPane), self.app.size.width
-        self.query_one("#divider", StaticLines).show(
-            [heading("" if entry is None else health_table.kind_title(entry), room)]
-        )
+        kind = "" if entry is None else KINDS[entry.kind].title
+        self.query_one("#divider", StaticLines).show([heading(kind, room)])
         key = None if entry is None else entry.key
-        if key != self._shown_key:
+        if entry is None or key != self._shown_key:
             self._shown_key = key
             pane.show(())
         if entry is None:
-            pane.show(())
             return []
         as_of, beside = self.context.snapshot.status.as_of, self._beside
         cells = room - self.table_width - EDGE - 1 if beside else room - 2
         health, year = self._health or Health(), self.this_year
         texts = entry_lines(health, entry, as_of, year, cells)
         if beside:
-            texts = [line((health_table.kind_title(entry), DIM)), *texts]
+            texts = [line((kind, DIM)), *texts]
         pane.show(texts if beside else [line(" ") + text for text in texts])
         return []
 
@@ -289,22 +291,12 @@ class HealthScreen(ListScreen, ActionScreen):
 
     def advised(self) -> HealthEntry | None:
         """The entry under the cursor."""
-        entry: HealthEntry | None = self.row(self.table.cursor)
-        return entry
+        return cast("HealthEntry | None", self.row(self.table.cursor))
 
     def selection(self) -> Selection:
-        """Select the jobs and runs of the marked or current entries."""
         chosen = self.chosen_rows
         name = plain(chosen[0].text, 40) if len(chosen) == 1 else f"{len(chosen)} entries"
         return select(self, name, chosen)
-
-
-def _lists(health: Health, ranked: bool) -> tuple[list[HealthEntry], list[HealthEntry]]:
-    """The two parts of the list: open and closed entries, or in other orders all of them in one."""
-    if not ranked:
-        return list(health.entries), []
-    opened, closed = health.open_entries, health.closed_entries
-    return health_table.in_groups(opened), health_table.in_groups(closed)
 
 
 class EntryScreen(ListScreen, ActionScreen):
@@ -356,7 +348,6 @@ class EntryScreen(ListScreen, ActionScreen):
         )
 
     def selection(self) -> Selection:
-        """Select the marked rows, or the current one."""
         entry = self._entry()
         if entry is None:
             return Selection("nothing")

@@ -12,7 +12,7 @@ from metlmon.snapshot.row_text import PAUSED, REQUESTED, STOPPED
 from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Symbol
 from metlmon.text.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap, wrap_parts
 from screens.actions import HELP_CELLS, SCOPES, TABS, Action, actions_of
-from screens.base.screens import DocumentScreen, heading
+from screens.base.screens import DocumentScreen, beside, heading
 from screens.pool_actions import action_of
 
 STATE_MEANINGS: Final[dict[State, str]] = {
@@ -154,13 +154,8 @@ def help_lines(
         key_lines = [heading("Keys", room), *_keys(read_only, keys, room - 1)]
         return [*key_lines, (), heading("Signs", room), *signs]
     half = room // 2
-    key_lines = _keys(read_only, keys, half - 1)
-    lines = [heading("Keys", half - 1) + line("  ") + heading("Signs", half - 1)]
-    for i in range(max(len(key_lines), len(signs))):
-        left_part = key_lines[i] if i < len(key_lines) else ()
-        right_part = signs[i] if i < len(signs) else ()
-        lines.append(fit(left_part, half, "left") + right_part)
-    return lines
+    head = heading("Keys", half - 1) + line("  ") + heading("Signs", half - 1)
+    return [head, *beside(_keys(read_only, keys, half - 1), signs, half)]
 
 
 def _keys(read_only: bool, keys: Mapping[str, str] | None, width: int) -> list[Line]:

@@ -131,18 +131,17 @@ class HomeScreen(ListScreen):
         below = below if paths else ""
         if self.home.searching:
             return empty_text("", f"searching for ensembles{below}")
+        first = f"There is no ensemble{below}."
         if self.home.request.queue and not paths:
-            return how_to(["None of your DAGMan jobs is in the queue.", *self._ways()], width)
-        return how_to([f"There is no ensemble{below}.", *self._ways()], width)
-
-    def _ways(self) -> list[str]:
-        return [
+            first = "None of your DAGMan jobs is in the queue."
+        ways = [
             "[+] adds a directory to your list: a dagdir (it has the .dag file that you gave to "
             "condor_submit_dag), or a directory with some below it.",
             "metlmon DIRECTORY… shows what is below these; metlmon --queue the ensembles whose "
             "DAGMan is in the queue now.",
             "[N] submits a new ensemble.",
         ]
+        return how_to([first, *ways], width)
 
     def entries(self) -> Sequence[tuple[str, str, str]]:
         rows = home_table.home_rows(self.home.summaries)
@@ -166,7 +165,6 @@ class HomeScreen(ListScreen):
         if open_dagdir is None or self._opening is not None:
             return
         self._opening = key
-
         ask_in_thread(self, lambda: open_dagdir(Path(key)), self._opened, "opening failed")
         self.show_message(f"opening {plain(os.path.basename(key), 40)}…")
 
@@ -187,16 +185,17 @@ class HomeScreen(ListScreen):
         """Close the prompt, and add the directory that was typed, if any."""
         self.set_focus(self.table)
         value = value.strip()
+
+        def connected(path: str | None, error: str | None) -> None:
+            if path is None:
+                self.show_message(error or "")
+            else:
+                self._add(path)
+
         if ":" in value:
-            ask_in_thread(self, partial(_path_of, value), self._connected, "connecting failed")
+            ask_in_thread(self, partial(_path_of, value), connected, "connecting failed")
         elif value:
             self._add(os.path.abspath(os.path.expanduser(value)))
-
-    def _connected(self, path: str | None, error: str | None) -> None:
-        if path is None:
-            self.show_message(error or "")
-        else:
-            self._add(path)
 
     def _add(self, path: str) -> None:
         """Add a directory to the user's list, and to the screen."""
@@ -221,9 +220,8 @@ class HomeScreen(ListScreen):
         listed = load_list()
         above = [entry for entry in listed if Path(path).is_relative_to(entry)]
         if not above:
-            self.show_message(
-                "this one is not in your list: it was found where metlmon was started"
-            )
+            where = "it was found where metlmon was started"
+            self.show_message(f"this one is not in your list: {where}")
             return
         entry = max(above, key=len)
         others = sum(Path(each.path).is_relative_to(entry) for each in self.home.summaries)

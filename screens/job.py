@@ -218,12 +218,12 @@ class JobTools(SnapshotScreen):
             self.show_message("nothing is known of this job yet")
             return
         choices = copy_choices(view, self.context.feed.dagdir)
-        chooser = ChoiceScreen("Copy: which?", choices, ())
-        self.app.push_screen(chooser, partial(self._copy, choices))
 
-    def _copy(self, choices: Mapping[str, str], chosen: tuple[str, ...] | None) -> None:
-        for text in map(choices.__getitem__, chosen or ()):
-            copy(self, text)
+        def copy_chosen(chosen: tuple[str, ...] | None) -> None:
+            for title in chosen or ():
+                copy(self, choices[title])
+
+        self.app.push_screen(ChoiceScreen("Copy: which?", choices, ()), copy_chosen)
 
     def action_ask(self) -> None:
         """Ask why the job is idle, or, if it is running, for what it is writing."""
@@ -307,13 +307,6 @@ def build_sections(
     return sections
 
 
-def output_sections(tails: Sequence[OutputTail], room: int) -> Sections:
-    """The sections of the output files only."""
-    sections = Sections()
-    _add_tails(sections, tails, room)
-    return sections
-
-
 FIRST_LINES: Final = 8
 """Lines of each output file above the other sections of a failed job; [enter] shows all."""
 
@@ -385,9 +378,7 @@ def _executions(rows: Sequence[Execution], room: int, this_year: int | None) -> 
     if not rows:
         return [line(" ", ("It never ran.", DIM))]
     needless = {"suspended"} if not any(row.suspended for row in rows) else set()
-    for name in ("gpus", "cpus"):
-        if not any(row.usage and getattr(row.usage, name) is not None for row in rows):
-            needless.add(name)
+    needless |= {name for name in ("gpus", "cpus") if not any(_use(row, name) for row in rows)}
     columns = [each for each in _execution_columns(this_year) if each.name not in needless]
     heading_line, *table = render_table(columns, list(enumerate(rows, 1)), room)
     lines = [heading_line]
@@ -477,13 +468,20 @@ def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:
     def name(row: UsageRow, _: int | None) -> Line:
         return line(clip(row.name, 24), (f" ({clip(row.unit, 10)})" if row.unit else "", DIM))
 
-    def used(row: UsageRow, _: int | None) -> Line:
+    def used_style(row: UsageRow) -> TextStyle:
         exceeds = row.usage is not None and row.request is not None and row.usage > row.request
-        return line((_amount(row.usage), BAD if exceeds and row.unit == "MB" else TextStyle()))
+        return BAD if exceeds and row.unit == "MB" else TextStyle()
 
     columns: list[Column[UsageRow]] = [
         Column("name", lambda row: row.name, title="RESOURCE", cell=name, maximum=28),
-        Column("usage", lambda row: _known(row.usage), Kind.NUMBER, title="USED", cell=used),
+        Column(
+            "usage",
+            lambda row: _known(row.usage),
+            Kind.NUMBER,
+            title="USED",
+            write=_amount,
+            style=used_style,
+        ),
         Column(
             "request",
             lambda row: _known(row.request),
@@ -501,9 +499,7 @@ def _known(value: float | None) -> float | str:
     return "" if value is None else value
 
 
-def _amount(value: float | None) -> str:
-    if value is None:
-        return ""
+def _amount(value: float) -> str:
     is_whole = abs(value) >= 1e15 or value == int(value)
     return formatting.number(int(value)) if is_whole else f"{value:.2f}"
 
@@ -654,7 +650,6 @@ def state_lines(
     spans = spans_by_state(job, as_of)
     if not spans:
         return []
-    start = job.states[0][0]
     last = as_of if job.state not in TERMINAL else job.states[-1][0]
     totals: dict[State, float] = {}
     for span in spans:
@@ -664,11 +659,11 @@ def state_lines(
         for state, seconds in totals.items()
         if seconds >= 1
     ]
-    ends = justify(
-        line((formatting.moment(start, this_year, seconds=True), DIM)),
-        line((formatting.moment(last, this_year, seconds=True), DIM)),
-        cells,
+    start, end = (
+        line((formatting.moment(time, this_year, seconds=True), DIM))
+        for time in (job.states[0][0], last)
     )
+    ends = justify(start, end, cells)
     return [state_bar(spans, cells), ends, *wrap_parts(parts, line("   "), cells)]
 
 
@@ -687,12 +682,11 @@ def facts(view: JobView, this_year: int | None) -> list[Line]:
     if row.gpu is not None or row.gpus is not None:
         parts.append(line(formatting.gpus(row.gpu, row.gpus)))
     if row.memory_mb is not None:
-        requested = (
-            f" of {formatting.number(row.request_memory_mb)}" if row.request_memory_mb else ""
-        )
+        memory = formatting.number(row.memory_mb)
+        if row.request_memory_mb:
+            memory += f" of {formatting.number(row.request_memory_mb)}"
         of_all = (", the most of all" if several else "", DIM)
-        memory = f"{formatting.number(row.memory_mb)}{requested} MB"
-        parts.append(line(("memory ", DIM), memory, of_all))
+        parts.append(line(("memory ", DIM), f"{memory} MB", of_all))
     if row.submitted is not None:
         parts.append(line(("submitted ", DIM), formatting.moment(row.submitted, this_year)))
     return parts
@@ -733,7 +727,11 @@ class JobScreen(JobTools, ActionScreen):
         if view is None:
             self.show_head([line(" ", (formatting.job_id(*self.job), BOLD))])
             output.display = False
-            document.show(self._missing_text(snapshot))
+            text = empty_text("", "The job appears as soon as its log has been read.")
+            if snapshot.is_complete:
+                sentence = "No log in this directory has an event of this job."
+                text = empty_text(sentence, "[esc] goes back.")
+            document.show([(), *text])
             self._update_note()
             return
         self.show_head(self._header(view))
@@ -746,15 +744,8 @@ class JobScreen(JobTools, ActionScreen):
         as_of = None if view.job.state in TERMINAL else snapshot.status.as_of
         left_width = room * 3 // 5 if side_by_side else room
         tails = () if side_by_side else self._tails
-        inputs = (
-            view,
-            as_of,
-            tails,
-            left_width - 1,
-            self.this_year,
-            self._origin(),
-            self._in_full,
-        )
+        origin = self._origin()
+        inputs = (view, as_of, tails, left_width - 1, self.this_year, origin, self._in_full)
         if inputs != self._inputs:
             # A job may have thousands of events: build the sections only after a change.
             self._inputs, self._sections = inputs, build_sections(*inputs)
@@ -763,22 +754,16 @@ class JobScreen(JobTools, ActionScreen):
             # The end is in view; for a failed job, that of its error file.
             failed = view.job.state is State.FAILED
             shown = self._tails[::-1] if failed else self._tails
-            output_content = output_sections(shown, room - left_width - 1)
+            output_content = Sections()
+            _add_tails(output_content, shown, room - left_width - 1)
             output.show(output_content.lines, output_content.sections)
         document.show(content.lines, content.sections)
         self._update_note()
 
     def _origin(self) -> CheckpointOrigin | None:
-        """The origin of the checkpoint of the job's epoch, once known."""
         self.context.stats.watch_job_files()
         known = self.context.stats.value(lineage)
         return known.of_job(self.job) if known is not None else None
-
-    def _missing_text(self, snapshot: Snapshot) -> list[Line]:
-        if not snapshot.is_complete:
-            return [(), *empty_text("", "The job appears as soon as its log has been read.")]
-        sentence = "No log in this directory has an event of this job."
-        return [(), *empty_text(sentence, "[esc] goes back.")]
 
     def _header(self, view: JobView) -> list[Line]:
         row, room = view.job, self.app.size.width
@@ -806,7 +791,6 @@ class JobScreen(JobTools, ActionScreen):
         return [*lines, ()]
 
     def _progress(self, view: JobView) -> list[Line]:
-        """Progress of the running epoch, from the last progress line of the job."""
         if view.job.state is not State.RUNNING:
             return []
         self.context.stats.watch_job_files()
@@ -819,9 +803,8 @@ class JobScreen(JobTools, ActionScreen):
     def _job_label(self, view: JobView) -> Line:
         row = view.job
         run = line(clip(row.run, 24)) if row.run else ()
-        epoch = (
-            line(("epoch ", DIM), formatting.epoch_text(row.epoch)) if row.epoch is not None else ()
-        )
+        number = formatting.epoch_text(row.epoch)
+        epoch = line(("epoch ", DIM), number) if number else ()
         jobs = self._node_jobs(view)
         place = f"job {jobs.index(self.job) + 1} of {len(jobs)}" if len(jobs) > 1 else ""
         return join((run, epoch, line((place, NOTE))), line("  "))
@@ -848,17 +831,14 @@ class JobScreen(JobTools, ActionScreen):
         job, dagdir = self.job, self.context.feed.dagdir
 
         def read() -> None:
-            tails = tuple(self._read_tail(dagdir, view.job, *file) for file in files)
-            self.call_later(self._set_tails, job, tails)
+            tails = []
+            for title, name in files:
+                lines, problem = self.read_file(dagdir, name, read_tail)
+                reason = problem and file_problem(problem, view.job)
+                tails.append(OutputTail(title, name, tuple((lines or ())[-TAIL_LINES:]), reason))
+            self.call_later(self._set_tails, job, tuple(tails))
 
-        self.run_worker(
-            read, thread=True, exit_on_error=True, group="tails", description="the output"
-        )
-
-    def _read_tail(self, dagdir: Path, job: Job, title: str, name: str) -> OutputTail:
-        lines, problem = self.read_file(dagdir, name, read_tail)
-        reason = problem and file_problem(problem, job)
-        return OutputTail(title, name, tuple((lines or ())[-TAIL_LINES:]), reason)
+        self.run_worker(read, thread=True, group="tails", description="the output")
 
     def _set_tails(self, job: tuple[int, int], tails: tuple[OutputTail, ...]) -> None:
         self._reading = False
@@ -952,7 +932,6 @@ class OutputScreen(JobTools, FilterKeys):
     def __init__(self, cluster: int, proc: int) -> None:
         super().__init__(cluster, proc)
         self._error_first = False
-        self._shows_second = False
         self._page = EMPTY
         self._line_starts: list[int] = []
         self._wraps = True
@@ -982,11 +961,11 @@ class OutputScreen(JobTools, FilterKeys):
         return self.query_one(OutputView)
 
     def _output_names(self) -> list[tuple[str, str]]:
-        """Title and name of each output file, the initial one first."""
+        """Title and name of each output file, the shown one first."""
         view = self.context.feed.job_view(*self.job)
         names = () if view is None else ((".out", view.output), (".err", view.error))
         known = [(title, name) for title, name in names if name]
-        return known[::-1] if self._shows_second is not self._error_first else known
+        return known[::-1] if self._error_first else known
 
     # --- what is shown ----------------------------------------------------------------------
 
@@ -1008,19 +987,19 @@ class OutputScreen(JobTools, FilterKeys):
         elif self.filter_text:
             parts.append(line(("find ", DIM), (plain(self.filter_text, 30), NOTE)))
         if self._page.rows:
-            at_end = self._page.reaches_end and self.view.lines_below == 0
             share = f"{self._top_offset() / max(1, self._page.size):.0%}"
-            parts.append(line(("end of the file, followed" if at_end else share, DIM)))
+            parts.append(line(("end of the file, followed" if self._follows() else share, DIM)))
         self.show_note([rule(parts, self.app.size.width)])
 
     def _show_rows(self) -> None:
-        """Show the loaded rows, or why none are loaded."""
         room = max(1, self.app.size.width - 1)
         lines: list[Line] = []
         self._line_starts = []
         for row in self._page.rows:
             self._line_starts.append(len(lines))
-            lines += self._row_lines(row.text, room)
+            text = plain(row.text.expandtabs(8))
+            parts = chop_cells(text, room) if self._wraps else [text]
+            lines += [self._with_matches(part) for part in parts] or [()]
         if not lines:
             view = self.context.feed.job_view(*self.job)
             problem = self._problem
@@ -1029,11 +1008,6 @@ class OutputScreen(JobTools, FilterKeys):
             reason = problem or ("reading …" if self._reading else "it is empty")
             lines = empty_text("", plain(reason, 300))
         self.view.show(lines)
-
-    def _row_lines(self, text: str, room: int) -> Sequence[Line]:
-        safe = plain(text.expandtabs(8))
-        parts = chop_cells(safe, room) if self._wraps else [safe]
-        return [self._with_matches(part) for part in parts] or [()]
 
     def _with_matches(self, text: str) -> Line:
         """The text, with the first match of the search marked."""
@@ -1091,11 +1065,13 @@ class OutputScreen(JobTools, FilterKeys):
             return
         self._reading = True
         name = names[0][1]
-        work = partial(self._read_in_thread, read, self.context.feed.dagdir, name)
-        self.run_worker(work, thread=True, group="output", description="the output")
-
-    def _read_in_thread(self, read: PagerRead, dagdir: Path, name: str) -> None:
-        self.call_later(self._show_page, *self.read_file(dagdir, name, read))
+        dagdir = self.context.feed.dagdir
+        self.run_worker(
+            lambda: self.call_later(self._show_page, *self.read_file(dagdir, name, read)),
+            thread=True,
+            group="output",
+            description="the output",
+        )
 
     def _show_page(self, page: OutputPage | None, problem: str | None) -> None:
         self._reading, self._problem = False, problem
@@ -1129,14 +1105,12 @@ class OutputScreen(JobTools, FilterKeys):
             self._request(changed, output_pager.page_at_end)
 
     def on_document_scrolled(self) -> None:
-        page, view = self._page, self.view
+        page, view, top = self._page, self.view, self._top_offset()
         if self._reading:
             pass
         elif page.rows and view.lines_below < NEAR_EDGE and not page.reaches_end:
-            top = self._top_offset()
             self._request(lambda path: output_pager.page_below(path, page, top))
         elif page.rows and view.top_line < NEAR_EDGE and page.rows[0].start > 0:
-            top = self._top_offset()
             self._request(lambda path: output_pager.page_above(path, page, top))
         self._show_note()
 
@@ -1154,7 +1128,7 @@ class OutputScreen(JobTools, FilterKeys):
         if len(self._output_names()) < 2:
             self.show_message("it has no other output file")
         else:
-            self._shows_second = not self._shows_second
+            self._error_first = not self._error_first
             self._page = EMPTY
             self._request(output_pager.page_at_end)
 

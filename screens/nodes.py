@@ -22,7 +22,7 @@ from metlmon.snapshot.node_tree import (
     urgency,
 )
 from metlmon.snapshot.records import NodeRow
-from metlmon.tables.health import faulty_nodes
+from metlmon.tables.health import serious
 from metlmon.tables.layout import searched
 from metlmon.tables.nodes import TreeItem, columns, cursor_detail, empty, no_job_text
 from metlmon.tables.runs import state_counts
@@ -67,7 +67,7 @@ class NodeList:
     def rows(
         self,
         filter_text: str,
-        faulty: frozenset[NodeKey] | None,
+        faulty: Container[NodeKey] | None,
         order: int,
         backwards: bool,
         room: int,
@@ -118,7 +118,8 @@ class NodeList:
         """Show the nodes in a screen's table, and below it details of the current one."""
         screen.node_list = self
         feed, faults, wanted = screen.context.feed, screen.faults_only, bool(screen.filter_text)
-        faulty = faulty_nodes(screen.context.stats.value(make_health)) if faults else None
+        health = screen.context.stats.value(make_health)
+        faulty = {key for each in serious(health) for key in each.node_keys} if faults else None
         room = 0 if self.expanded else screen.table.page_size
         rows = self.rows(screen.filter_text, faulty, order, screen.state.reversed, room)
         text = empty(wanted, faults, not update.is_complete and not self.tree.total)
@@ -185,7 +186,6 @@ SAMPLE: Final = 50
 
 
 def _text(dag: DagNodes, name: str, state: State) -> str:
-    """Return the text of a node that the filter searches."""
     node, state_record = dag.nodes[name], dag.states.get(name)
     job = state_record.job if state_record is not None else None
     shown = formatting.job_id(job.cluster, job.proc) if job is not None else None

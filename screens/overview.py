@@ -64,6 +64,7 @@ from metlmon.text.spans import (
     crop,
     file_name,
     first_that_fits,
+    fit,
     join,
     justify,
     line,
@@ -157,12 +158,15 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         figures = self.context.stats.value(run_figures)
         progress = self.context.stats.value(streams) or {}
         health, width = self.health, self.app.size.width
-        rows = shown = self._select_runs(status.runs)
+        only = self.context.options.run_filter
+        rows = shown = [row for row in status.runs if not only or matches_run(row, only)]
         if self.faults_only:
-            faulty = health_table.faulty_runs(health)
+            faulty = {run for entry in health_table.serious(health) for run in entry.runs}
             shown = [row for row in rows if row.key in faulty]
         columns = runs_table.columns(rows, progress, figures, self.context.feed.settings.metrics)
         clocks = health_table.removal_clocks(health, status.as_of)
+        # Until a key is pressed, the cursor is on the run named on the first line.
+        worst = health.worst if health is not None and not self.context.last_key_time else None
         self.fill(
             health_table.with_removal_clocks(columns, clocks),
             shown,
@@ -172,18 +176,12 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             steady=(self.context.feed, snapshot.is_complete, width),
             empty=self._empty_text(rows, snapshot),
             no_match=self._empty_text(rows, snapshot),
-            cursor=self._run_in_trouble(health),
+            cursor=next(iter(worst.runs), None) if worst is not None else None,
             details=lambda row: self._details(row, figures),
             sign=lambda row: best_mark(row, figures),
             second_line=lambda row: runs_table.detail_line(row, width, self._indent()),
             indent=self._indent,
         )
-
-    def _run_in_trouble(self, health: Health | None) -> str | None:
-        """The run named on the first line, on which the cursor is until a key is pressed."""
-        if self.context.last_key_time or health is None or health.worst is None:
-            return None
-        return next(iter(health.worst.runs), None)
 
     def _indent(self) -> int:
         """Where second lines begin: below the state."""
@@ -218,8 +216,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             row, set(self.widths), width, figures, explained=explained
         )
         lines = detail if width < runs_table.REASON_CELLS or any(detail) else []
-        latest = None if row is None else row.latest
-        job = None
+        latest, job = None if row is None else row.latest, None
         if latest is not None and latest.state is State.IDLE:
             job = latest.cluster or 0, latest.proc or 0
         name = "" if row is None else formatting.plain(row.run, 24)
@@ -276,9 +273,8 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         view = self.context.feed.run_view(row.key)
         rows = () if view is None else (*view.epochs, *view.side)
         newest = sorted({job for each in rows for job in each.jobs})[-MAX_JOBS:]
-        changes = epochs_table.last_changes(
-            self.job_rows(newest), max(2, height - len(texts)), self.this_year
-        )
+        most = max(2, height - len(texts))
+        changes = epochs_table.last_changes(self.job_rows(newest), most, self.this_year)
         texts = [crop(each, cells) for each in (*texts, *changes)]
         pane.show(beside(chart, texts, left) if chart else texts)
         if row.key != self._in_pane:
@@ -336,12 +332,8 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         # A partly read log has no forecast.
         forecast = self.context.stats.value(make_forecast) if whole else None
         special = special_nodes(status.special_nodes, room)
-        hours = hours_and_forecast(
-            status.hours,
-            forecast_candidates(forecast),
-            room,
-            least=status.lacks_hours,
-        )
+        forecasts, least = forecast_candidates(forecast), status.lacks_hours
+        hours = hours_and_forecast(status.hours, forecasts, room, least=least)
         if roomy:
             lines = [*self._state_lines(status, room), special, *hours]
             rest = (line(" ") + content for content in lines if content)
@@ -376,12 +368,6 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         both = join((counts, others), line("     "))
         fits = width(both) <= available
         return [bar + line("  ", (total, DIM)), *([both] if fits else [counts, others])]
-
-    def _select_runs(self, rows: Sequence[Run]) -> list[Run]:
-        only = self.context.options.run_filter
-        if not only:
-            return list(rows)
-        return [row for row in rows if matches_run(row, only)]
 
     def _empty_text(self, rows: list[Run], snapshot: Snapshot) -> list[Line]:
         if isinstance(self.context.feed, NullFeed):
@@ -430,9 +416,8 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         if self.node_list is None:
             super().action_sort()
         else:
-            self.show_message(
-                "[6] shows the nodes on a screen of their own, where they can be sorted"
-            )
+            where = "on a screen of their own, where they can be sorted"
+            self.show_message(f"[6] shows the nodes {where}")
 
     def refusals(self) -> Mapping[str, str]:
         pool = self.context.options.submission_pool is not None
@@ -451,7 +436,10 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         jobs: list[Job] = []
         by_run = jobs_of_runs(runs, self.context.feed.queued_jobs())
         for key, queued in by_run.items():
-            jobs += queued or self._latest_job(self.row(key))
+            latest = self.row(key).latest
+            jobs += queued
+            if not queued and latest is not None and latest.cluster is not None:
+                jobs += self.job_rows([(latest.cluster, latest.proc or 0)])
         text = self.name_or_count([row.run for row in runs], "run")
         selected_runs = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected_runs)
@@ -470,12 +458,6 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         advised = [each for each in advised if each.act == worst.act and is_possible(each)]
         others = [each for each in previews if each.act != worst.act]
         return [*advised, *others] if advised else previews
-
-    def _latest_job(self, row: Run) -> tuple[Job, ...]:
-        latest = row.latest
-        if latest is None or latest.cluster is None:
-            return ()
-        return self.job_rows([(latest.cluster, latest.proc or 0)])
 
 
 # --- the header: pure functions -------------------------------------------------------
@@ -504,7 +486,10 @@ def header(
     if not snapshot.opened:
         return [_with_margins(title, (), columns), line(" ", ("opening the directory", DIM))]
     status = snapshot.status
-    gap, live, warnings = line("   "), _live_state(snapshot), _warnings(status)
+    gap, live, warnings = line("   "), _live_state(snapshot), line()
+    if status.warnings:
+        text = formatting.count(len(status.warnings), "warning")
+        warnings = line((text, NOTE), (" [8]", KEY))
     rights = [join((live, _log_ages(snapshot, columns), warnings), gap)]
     if endings:
         # The end of the ensemble matters more than the age of the logs, or the number of warnings.
@@ -513,7 +498,7 @@ def header(
     error = [line(" ", (plain(snapshot.error, 4 * columns), ALARM))] if snapshot.error else []
     if not several and len(status.dags) == 1:
         (dag,) = status.dags
-        glyph = line((dag_sign(dag.state, dag.nodes_failed).glyph, _dag_style(dag.state)))
+        glyph = line((dag_sign(dag.state, dag.nodes_failed).glyph, style_of(DAG_STATES[dag.state])))
         starts = (title, line(("read-only  " if read_only else "", NOTE), (name, BOLD)))
         for right, end, start in [*product(rights, ends, starts), *product(rights, [()], starts)]:
             room = columns - 7 - width(right)
@@ -559,26 +544,13 @@ def _log_ages(snapshot: Snapshot, columns: int) -> Line:
     if not known:
         return ()
     if columns >= 150 and len(known) <= 3:
-        return join(
-            (
-                line((plain(PurePath(file).name, 24), DIM), f" {formatting.age(age)} ago")
-                for age, file in known
-            ),
-            line("  "),
-        )
+        names = ((plain(PurePath(file).name, 24), formatting.age(age)) for age, file in known)
+        return join((line((name, DIM), f" {age} ago") for name, age in names), line("  "))
     noun = "log" if len(known) == 1 else "logs"
-    newest = formatting.age(known[0][0])
-    oldest = formatting.age(known[-1][0])
+    newest, oldest = formatting.age(known[0][0]), formatting.age(known[-1][0])
     if oldest != newest and columns >= 100:
         return line((f"{noun} ", DIM), f"{newest} to {oldest} ago")
     return line((f"{noun} ", DIM), f"{newest} ago")
-
-
-def _warnings(status: Status) -> Line:
-    if not status.warnings:
-        return ()
-    text = formatting.count(len(status.warnings), "warning")
-    return line((text, NOTE), (" [8]", KEY))
 
 
 def reading_progress(progress: Progress, bar: int) -> Line:
@@ -594,17 +566,15 @@ def _dag_lines(status: Status, room: int, several: int) -> list[Line]:
     if not dags:
         return [_logs_line(status)]
     if len(dags) <= max(1, several):
-        longest = max(width(_dag_name(dag)) for dag in dags)
-        return [_dag_line(dag, status, longest, room) for dag in dags]
+        names = [line(" ", file_name(dag.file, 44)) for dag in dags]
+        longest = max(map(width, names))
+        return [
+            fit(name, longest + 2, "left") + dag_state(dag, status, room - longest - 3)
+            for name, dag in zip(names, dags, strict=True)
+        ]
     counts = {state: sum(dag.state is state for dag in dags) for state in DagState}
-    states = join(
-        (
-            line((f"{DAG_STATES[state].glyph} {n} {DAG_STATES[state].word}", _dag_style(state)))
-            for state, n in counts.items()
-            if n
-        ),
-        line("   "),
-    )
+    signs = [(DAG_STATES[state], n) for state, n in counts.items() if n]
+    states = join((line((f"{s.glyph} {n} {s.word}", style_of(s))) for s, n in signs), line("   "))
     nodes = sum(dag.nodes_done for dag in dags), sum(dag.nodes_total for dag in dags)
     done, all_nodes = (formatting.number(n) for n in nodes)
     incomplete = any(dag.is_lower_bound for dag in dags)
@@ -621,20 +591,6 @@ def _logs_line(status: Status) -> Line:
     queued = status.jobs_queued
     rest = f"{formatting.count(queued, 'job')} in the queue" if queued else "no job in the queue"
     return line(" ", name, "   ", (rest, MOVING if queued else DIM), ("   no DAG file", DIM))
-
-
-def _dag_style(state: DagState) -> TextStyle:
-    return style_of(DAG_STATES[state])
-
-
-def _dag_name(dag: DagRow) -> Line:
-    return line(file_name(dag.file, 44))
-
-
-def _dag_line(dag: DagRow, status: Status, longest: int, room: int) -> Line:
-    name = _dag_name(dag)
-    start = line(" ") + name + line(" " * (longest - width(name) + 2))
-    return start + dag_state(dag, status, room - 1 - width(start))
 
 
 NO_DAGMAN_OUT: Final = "no .dagman.out here"
@@ -701,24 +657,15 @@ def special_nodes(rows: Sequence[NodeRow], cells: int) -> Line:
 
 def _special(row: NodeRow, short: bool) -> Line:
     symbol = STATES[row.state]
-    style = style_of(symbol)
     kind = f"{row.kind.upper()} " if row.kind in KINDS else ""
-    content = line(
-        (kind, DIM), (plain(row.node, 24), BOLD if _in_trouble(row) else TextStyle()), " "
-    )
-    if short and not _in_trouble(row):
-        content += line((symbol.glyph, style))
-    else:
-        content += symbol_span(symbol)
+    in_trouble = row.state in (State.HELD, State.FAILED, State.REMOVED)
+    content = line((kind, DIM), (plain(row.node, 24), BOLD if in_trouble else TextStyle()), " ")
+    content += line((symbol.glyph if short and not in_trouble else symbol.text(), style_of(symbol)))
     if row.overruled:
         content += line((" job failed", NOTE))
     if row.seconds is not None and row.state not in INACTIVE:
         content += line(" ", formatting.duration(row.seconds))
     return content
-
-
-def _in_trouble(row: NodeRow) -> bool:
-    return row.state in (State.HELD, State.FAILED, State.REMOVED)
 
 
 QUIET_SECONDS: Final = 600
@@ -824,10 +771,12 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
         right = hint if health.entries else ()
         calm = first_that_fits(_calm(health, status), room - width(right) - 1)
         return [justify(calm, right, room)]
-    lines = [_stopped(health)] if is_stopped(health, status) else []
+    lines = []
+    if is_stopped(health, status):
+        headline = health.headline
+        lines.append(line((f"✗ {headline.label}", ALARM), "   ", (headline.text, BOLD)))
     group = [e for e in health.open_entries if worst.heading and e.heading == worst.heading]
-    serious = [e for e in health.open_entries if e.severity is not Severity.NOTE]
-    others = len(serious) - max(1, len(group))
+    others = len(health_table.serious(health)) - max(1, len(group))
     right = join((line((f"{others} more" if others else "", DIM)), hint), line(" "))
     first = _cause(health, worst, group, status.as_of, room - width(right) - 2)
     advice = advice_line(worst.steps, worst)
@@ -845,7 +794,10 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
         return [*lines, *([line((f"    {more} more", DIM))] if more else [])]
     if group:
         hidden = line((f"{len(group) - 1} more" if len(group) > 1 else "", DIM))
-        lines.append(justify(crop(line("    ") + _subcause(health, worst), room), hidden, room))
+        names = health_table.run_names(health, worst)
+        text = f"    {plain(worst.text, health_table.TEXT_LIMIT)}   "
+        subcause = line(text, (str(len(names)), BOLD), "   ", (" ".join(names), DIM))
+        lines.append(justify(crop(subcause, room), hidden, room))
     return [*lines, line("  ") + advice_line(worst.steps, worst, room - 2)]
 
 
@@ -863,11 +815,6 @@ def _calm(health: Health, status: Status) -> list[Line]:
     end = line((f"   {formatting.count(notes, 'note')}" if notes else "", DIM))
     forms = [(text, key) for text in texts for key in dict.fromkeys((sites, ()))]
     return [line(("✓ ", GOOD), (text, DIM)) + key + end for text, key in forms]
-
-
-def _stopped(health: Health) -> Line:
-    headline = health.headline
-    return line((f"✗ {headline.label}", ALARM), "   ", (headline.text, BOLD))
 
 
 def _cause(
@@ -892,12 +839,6 @@ def _cause(
     rest = [part for part in (line((extent, BOLD)), line((clock, ALARM))) if width(part)]
     left = room - width(start) - sum(width(DOT) + width(part) for part in rest)
     return start + join((crop(line((text, style)), left), *rest), DOT)
-
-
-def _subcause(health: Health, entry: HealthEntry) -> Line:
-    names = health_table.run_names(health, entry)
-    text = plain(entry.text, health_table.TEXT_LIMIT)
-    return line(text, "   ", (str(len(names)), BOLD), "   ", (" ".join(names), DIM))
 
 
 def _subcauses(health: Health, group: Sequence[HealthEntry], room: int) -> list[Line]:
@@ -937,8 +878,7 @@ def advice_line(steps: Sequence[str], entry: HealthEntry | None, room: int | Non
 
 def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = False) -> list[Line]:
     """Why a run needs attention: the cause, its line of evidence, and what to do; else empty."""
-    entries = () if health is None else health.open_entries
-    entry = next((e for e in entries if run in e.runs and e.severity is not Severity.NOTE), None)
+    entry = next((e for e in health_table.serious(health) if run in e.runs), None)
     if entry is None:
         return []
     glyph, style = health_table.mark(entry)
@@ -960,8 +900,6 @@ def act_keys(entry: HealthEntry, *, brief: bool = False) -> Line:
         return ()
     action = action_of(PoolAction(entry.act))
     keys = f"[{action.cap}]" if action.name in DIRECT else f"[a][{action.cap}]"
-    return (
-        line((f" {keys}", DIM))
-        if brief and entry.act_when
-        else health_table.how_to_act(entry, keys)
-    )
+    if brief and entry.act_when:
+        return line((f" {keys}", DIM))
+    return health_table.how_to_act(entry, keys)

@@ -82,11 +82,7 @@ class PaletteScreen(ResultModal[Choice]):
     def __init__(self, origin: SnapshotScreen) -> None:
         super().__init__()
         self._origin = origin
-        self._fixed = [
-            *_actions(origin),
-            *_own_commands(origin),
-            *(() if origin.entries() else _screens()),
-        ]
+        self._fixed = [*_actions(origin), *(() if origin.entries() else _screens())]
         self._all: list[Entry] | None = None
         self._entries: dict[str, Entry] = {}
 
@@ -196,10 +192,7 @@ def _actions(screen: SnapshotScreen) -> Iterator[Entry]:
         choice = ("action", action.name)
         cap = " ".join(action.keys)
         yield Entry(cap, action.label, text, choice, words, rank, why is not None)
-
-
-def _own_commands(screen: SnapshotScreen) -> Iterator[Entry]:
-    for key, command in screen.context.own_commands.items():
+    for key, command in context.own_commands.items():
         yield Entry(command.key, command.name, "your own command", ("command", key), rank=ACTIONS)
 
 
@@ -222,7 +215,5 @@ def _cells(entry: Entry, wanted: str) -> tuple[Line, Line]:
     text = f"  {entry.text}" if entry.text else ""
     found = _matches(name, text, wanted)
     style = DIM if entry.refused else PLAIN
-    spans = [
-        (letter, MATCH if index in found else style) for index, letter in enumerate(name + text)
-    ]
+    spans = ((letter, MATCH if i in found else style) for i, letter in enumerate(name + text))
     return line((entry.cap, DIM if entry.refused else KEY)), merge_spans(spans)

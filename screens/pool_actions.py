@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, partialmethod
 from pathlib import PurePath
 from typing import Any, ClassVar, Final, TypeAlias
@@ -59,8 +60,8 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.records import DagRow, Epoch, Job, Run, Status
 from metlmon.stats.totals import SiteRow, break_down, group_by
+from metlmon.tables.jobs import dag_column
 from metlmon.tables.layout import (
-    UNKNOWN_CELL,
     Column,
     Kind,
     fit_columns,
@@ -82,7 +83,6 @@ from metlmon.text.spans import (
     Line,
     TextStyle,
     crop,
-    file_name,
     fit,
     join,
     justify,
@@ -265,16 +265,14 @@ def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
     can_raise_disk = any(is_possible(p) for p in previews if p.act is PoolAction.RAISE_DISK)
     can_include = any(is_possible(p) for p in previews if p.act in INCLUDE_ACTS)
 
+    only_if_possible = {PoolAction.RELEASE_DAG, PoolAction.RAISE_DISK, *INCLUDE_ACTS}
+    only_if_possible |= set(EXCLUDE_ACTS) if can_include else set()
+    only_if_possible |= {PoolAction.RAISE_MEMORY} if can_raise_disk else set()
+
     def is_offered(preview: ActionPreview) -> bool:
         if preview.act in (PoolAction.HALT, PoolAction.RESUME):
             return (preview.act is PoolAction.RESUME) == (preview.subject in resumable)
-        if preview.act in EXCLUDE_ACTS and can_include:
-            return is_possible(preview)
-        if preview.act is PoolAction.RAISE_MEMORY and can_raise_disk:
-            return is_possible(preview)
-        if preview.act in (PoolAction.RELEASE_DAG, PoolAction.RAISE_DISK, *INCLUDE_ACTS):
-            return is_possible(preview)
-        return True
+        return preview.act not in only_if_possible or is_possible(preview)
 
     return [preview for preview in previews if is_offered(preview)]
 
@@ -305,14 +303,6 @@ def effect_lines(preview: ActionPreview, room: int, limit: int) -> list[Line]:
     """The effect of the action and how to undo it, in ``limit`` lines each."""
     undo = wrap(undo_text(preview), room, DIM, 1, limit) if preview.undo else []
     return [*wrap(capitalized(preview.effect), room, indent=1, limit=limit), *undo]
-
-
-def target_text(preview: ActionPreview) -> str:
-    """Return the targets and their number: ``3 jobs of run4, 1 left out``."""
-    text = plain(preview.subject, 80)
-    if preview.left_out:
-        text += f", {formatting.number(len(preview.left_out))} left out"
-    return text
 
 
 def summary(results: Sequence[ActionResult]) -> list[Line]:
@@ -371,7 +361,12 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
         selection = self._origin.selection().description
         self._previews = without_ruled_out(self._origin.previews())
         self.show_head([line(" ", ("Act on ", DIM), (plain(selection, 60), BOLD)), ()])
-        self._rows = _menu_rows(self._previews)
+        refused = group_by(
+            (preview for preview in self._previews if not is_possible(preview)),
+            lambda preview: (_named_dag(preview, self._previews), preview.refused),
+        )
+        possible = [(preview,) for preview in self._previews if is_possible(preview)]
+        self._rows = [*possible, *map(tuple, refused.values())]
         columns = _columns(self._previews)
         widths = fit_columns(columns, self._rows, room)
         rows = [
@@ -453,15 +448,6 @@ MenuRow: TypeAlias = tuple[ActionPreview, ...]
 """A possible action, or those that are refused for the same reason."""
 
 
-def _menu_rows(previews: Sequence[ActionPreview]) -> list[MenuRow]:
-    refused = group_by(
-        (preview for preview in previews if not is_possible(preview)),
-        lambda preview: (_named_dag(preview, previews), preview.refused),
-    )
-    possible = [(preview,) for preview in previews if is_possible(preview)]
-    return [*possible, *map(tuple, refused.values())]
-
-
 def _named_dag(preview: ActionPreview, previews: Sequence[ActionPreview]) -> str:
     """The DAG that a refusal has to name, with several DAGs: its own."""
     subjects = {each.subject for each in previews if each.act in DAG_ACTS}
@@ -470,8 +456,6 @@ def _named_dag(preview: ActionPreview, previews: Sequence[ActionPreview]) -> str
 
 
 def _columns(previews: Sequence[ActionPreview]) -> list[Column[MenuRow]]:
-    """Columns of the menu."""
-
     def name_style(row: MenuRow) -> TextStyle:
         if not is_possible(row[0]):
             return DIM
@@ -481,8 +465,10 @@ def _columns(previews: Sequence[ActionPreview]) -> list[Column[MenuRow]]:
         return name_of(row[0].act) if len(row) == 1 else formatting.count(len(row), "act")
 
     def targets(row: MenuRow) -> str:
+        left_out = formatting.number(len(row[0].left_out))
         if is_possible(row[0]):
-            return target_text(row[0])
+            text = plain(row[0].subject, 80)
+            return f"{text}, {left_out} left out" if row[0].left_out else text
         return f"✗ {_named_dag(row[0], previews)}{refusal_text(row[0], 200)}"
 
     return [
@@ -607,16 +593,14 @@ def _result_columns(results: Sequence[TargetResult]) -> list[Column[TargetResult
         number = part.target.epoch if isinstance(part.target, Target) else None
         return "" if number is None else formatting.epoch_number(number)
 
-    columns = []
-    if any_job:
-        columns.append(Column("job", subject, align="right"))
-    if only_dags:
-        columns.append(Column("job", subject, title="DAG"))
-    if any_run:
-        columns.append(Column("run", run, minimum=6, comfortable=10, maximum=24))
-    if any_run and any_job:
-        columns.append(Column("epoch", epoch, Kind.COUNT))
-    return [*columns, Column("answer", lambda part: part.symbol, Kind.STATE)]
+    columns: tuple[tuple[bool, Column[TargetResult]], ...] = (
+        (any_job, Column("job", subject, align="right")),
+        (only_dags, Column("job", subject, title="DAG")),
+        (any_run, Column("run", run, minimum=6, comfortable=10, maximum=24)),
+        (any_run and any_job, Column("epoch", epoch, Kind.COUNT)),
+        (True, Column("answer", lambda part: part.symbol, Kind.STATE)),
+    )
+    return [column for is_shown, column in columns if is_shown]
 
 
 DAG_DEFAULT: Final = "as the DAG says"
@@ -785,7 +769,6 @@ class ConfirmScreen(ConfirmationBase):
 
     @property
     def _current_preview(self) -> ActionPreview:
-        """The action preview, with what was entered."""
         pool = self.context.pool_actions
         if self._entered is None or pool is None:
             return self._preview
@@ -794,9 +777,6 @@ class ConfirmScreen(ConfirmationBase):
     def show(self, update: Snapshot) -> None:
         room = self.app.size.width
         self.show_document(self._head(room - 2), self._body(room))
-
-    def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
-        self.show_note([rule(hidden_below(document.lines_below, NOTE), self.app.size.width)])
 
     # --- rendering ------------------------------------------------------------------------
 
@@ -839,7 +819,12 @@ class ConfirmScreen(ConfirmationBase):
             lines += [*wrap(plain(preview.line, 600), room - 2, BOLD, indent=1), ()]
         if order is not None and order.dags:
             lines += [heading("Later jobs of these DAGs, by a file", room)]
-            lines += [*render_table(_dag_columns(), order.dags, room), ()]
+            columns: list[Column[DagTarget]] = [
+                Column("dag", lambda dag: _text(dag.dag), minimum=8, maximum=30),
+                Column("file", lambda dag: plain(dag.file, 300), minimum=20),
+                Column("runs", lambda dag: len(dag.runs), Kind.COUNT),
+            ]
+            lines += [*render_table(columns, order.dags, room), ()]
         if order is not None and runs:
             lines += [heading(files_title(order), room)]
             lines += render_table(_run_columns(runs), runs, room)
@@ -850,12 +835,13 @@ class ConfirmScreen(ConfirmationBase):
             dag_name = plain(dag or preview.subject, 200)
             lines += [heading("It touches the DAG", room), line(" ", (dag_name, BOLD))]
         if targets:
-            title = f"It {'removes' if runs else 'touches'} {_jobs_count(targets)}"
+            count = formatting.count(len(targets), "job")
+            title = f"It {'removes' if runs else 'touches'} {count}"
             title = "DAGMan's own job" if preview.act in DAG_ACTS else title
             lines += [heading(title, room), *self._jobs(targets, room)]
         if self._dag_jobs:
             dag_jobs = [target(job) for job in self._dag_jobs]
-            title = f"{_jobs_count(dag_jobs)} in the queue go with it"
+            title = f"{formatting.count(len(dag_jobs), 'job')} in the queue go with it"
             lines += [(), heading(title, room), *self._jobs(dag_jobs, room)]
         if preview.left_out:
             noun = "run" if preview.act in RUN_ACTS else "job"
@@ -896,7 +882,9 @@ class ConfirmScreen(ConfirmationBase):
 
     def _parse(self, text: str) -> int | str | None:
         if self._takes == "priority":
-            return parse_priority(text)
+            with suppress(ValueError):
+                return value if abs(value := int(text)) <= PRIORITY_LIMIT else None
+            return None
         if self._takes in UNITS:
             return text.strip() if is_value(text) else None
         if self._preview.act is PoolAction.SEND and text.strip() == DAG_DEFAULT:
@@ -946,19 +934,6 @@ class ConfirmScreen(ConfirmationBase):
         context.push_screen(ResultsScreen(running))
 
 
-def parse_priority(text: str) -> int | None:
-    """Parse a job priority; None if it is not a 32-bit number."""
-    try:
-        value = int(text)
-    except ValueError:
-        return None
-    return value if -PRIORITY_LIMIT <= value <= PRIORITY_LIMIT else None
-
-
-def _jobs_count(targets: Sequence[Target]) -> str:
-    return formatting.count(len(targets), "job")
-
-
 def _left_out_line(left_out: LeftOut) -> Line:
     target = left_out.target
     name = target.id if isinstance(target, Target) else plain(target.id, 8)
@@ -976,7 +951,6 @@ def _text(value: str | None) -> str | None:
 
 
 def _state_columns(epoch_drop: int = 0, state_drop: int = 0) -> list[Column[Any]]:
-    """Epoch and state of a job or a run."""
     return [
         Column(
             "epoch",
@@ -1009,34 +983,14 @@ def _job_columns(
         Column("node", lambda target: _text(target.node), drop=2, maximum=40, comfortable=16),
     ]
     if len({target.dag for target in targets}) > 1:
-        dag: Column[Target] = Column(
-            "dag",
-            lambda target: target.dag,
-            drop=1,
-            cell=lambda target, width: (
-                line(plain(file_name(target.dag, width), 60)) if target.dag else UNKNOWN_CELL
-            ),
-            maximum=30,
-            comfortable=12,
-        )
-        columns.append(dag)
+        columns.append(dag_column(drop=1, maximum=30, comfortable=12))
     if queue is not None and field:
         title = "NOW FOR" if field == "site" else "NOW"
         columns.insert(3, Column("now", now, title=title, maximum=24))
     return columns
 
 
-def _dag_columns() -> list[Column[DagTarget]]:
-    """Columns of DAGs, the file that is written for each, and their runs."""
-    return [
-        Column("dag", lambda dag: _text(dag.dag), minimum=8, maximum=30),
-        Column("file", lambda dag: plain(dag.file, 300), minimum=20),
-        Column("runs", lambda dag: len(dag.runs), Kind.COUNT),
-    ]
-
-
 def _run_columns(runs: Sequence[RunTarget]) -> list[Column[RunTarget]]:
-    """Columns of runs, and of the files that are written for them."""
     one_folder = common_folder(runs) is not None
 
     def files(target: RunTarget) -> str:
@@ -1073,19 +1027,11 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         refusal = self.context.action_refusal()
         if refusal is not None or not snapshot.opened or pool is None:
             reason, subject = refusal or "nothing was read yet", selection.description
-            refused = (
-                ActionPreview(act, "" if act in DAG_ACTS else subject, None, reason)
-                for act in selection.acts
-            )
-            return without_ruled_out([*refused])
-        previews = pool.previews(
-            snapshot.status,
-            selection.jobs,
-            selection.dags,
-            selection.runs,
-            selection.site,
-            selection.host,
-        )
+            subjects = {act: "" if act in DAG_ACTS else subject for act in selection.acts}
+            refused = [ActionPreview(act, name, None, reason) for act, name in subjects.items()]
+            return without_ruled_out(refused)
+        chosen = (selection.jobs, selection.dags, selection.runs, selection.site, selection.host)
+        previews = pool.previews(snapshot.status, *chosen)
         return without_ruled_out([each for each in previews if each.act in selection.acts])
 
     def refusals(self) -> Mapping[str, str]:
@@ -1093,14 +1039,11 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         if self.context.options.read_only:
             return {}
         previews = self.previews()
-        possible_names = {
-            action_of(preview.act).name for preview in previews if is_possible(preview)
-        }
+        possible_names = {action_of(each.act).name for each in previews if is_possible(each)}
         selection = self.selection()
         reasons = {action_of(act).name: _missing(act, selection) for act in PoolAction}
         reasons |= {
-            action_of(preview.act).name: preview.refused or "nothing is selected"
-            for preview in previews
+            action_of(each.act).name: each.refused or "nothing is selected" for each in previews
         }
         refused_names = {name: why for name, why in reasons.items() if name not in possible_names}
         if self.context.running_action is None:
@@ -1133,14 +1076,10 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         """The worst entry of Health on the selection, for which an action is advised."""
         selection, health = self.selection(), self.health
         jobs, runs = {job.job for job in selection.jobs}, {run.row.key for run in selection.runs}
-        return next(
-            (
-                entry
-                for entry in (() if health is None else health.open_entries)
-                if entry.act and not (jobs.isdisjoint(entry.jobs) and runs.isdisjoint(entry.runs))
-            ),
-            None,
-        )
+        for entry in () if health is None else health.open_entries:
+            if entry.act and not (jobs.isdisjoint(entry.jobs) and runs.isdisjoint(entry.runs)):
+                return entry
+        return None
 
     def action_acts(self) -> None:
         entry, previews = self.advised(), self.previews()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from statistics import median
 from typing import ClassVar, Final
 
@@ -18,7 +18,7 @@ from metlmon.snapshot.records import Epoch, Job, RunView, SideCounts
 from metlmon.snapshot.row_text import gate_symbol
 from metlmon.stats.curves import evaluations
 from metlmon.stats.estimates import make_forecast
-from metlmon.stats.lineage import CheckpointOrigin, lineage, origin_of
+from metlmon.stats.lineage import lineage, origin_of
 from metlmon.stats.run_figures import VARIES, parameters, run_figures
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
@@ -77,12 +77,17 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
     def show(self, snapshot: Snapshot) -> None:
         view, stats = self.context.feed.run_view(self.key), self.context.stats
         if view is None:
-            self.show_nothing("run", self._missing_text(snapshot))
+            gone = "This run is in no DAG of this directory any more."
+            text = empty_text(gone, "[esc] goes back to all runs.")
+            if not snapshot.is_complete:
+                text = empty_text("", "The run appears as soon as its DAG has been read.")
+            self.show_nothing("run", text)
             return
         self._is_evaluated = any(epoch.evaluations for epoch in view.epochs)
         self.show_head(self._header(view))
         stats.watch_job_files()
-        origins = self._origins()
+        known = stats.value(lineage)
+        origins = known.origins.get(self.key, {}) if known is not None else {}
         written = stats.value(errors) or NO_ERRORS
         columns = epochs_table.columns(
             view,
@@ -125,12 +130,6 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         hidden = super().hidden_actions()
         return hidden if self._is_evaluated else EVALUATION_ACTIONS.union(hidden)
 
-    def _origins(self) -> Mapping[int, CheckpointOrigin]:
-        """The origins of the checkpoints, by epoch; empty while unknown."""
-        known = self.context.stats.value(lineage)
-        origins = known.origins.get(self.key) if known is not None else None
-        return origins if origins is not None else epochs_table.NO_ORIGINS
-
     def _first_cursor(self, view: RunView) -> str | None:
         """The latest epoch, when epochs exist for the first time."""
         if self._cursor_placed or view.row.latest is None or not view.epochs:
@@ -157,12 +156,6 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
             number = formatting.epoch_text(epoch.epoch)
             job, name = epoch.jobs[-1], f"epoch {number}" if number else epoch.node
         return queue_lines_below(self.context, job, name or "", self.app.size.height)
-
-    def _missing_text(self, snapshot: Snapshot) -> list[Line]:
-        if not snapshot.is_complete:
-            return empty_text("", "The run appears as soon as its DAG has been read.")
-        sentence = "This run is in no DAG of this directory any more."
-        return empty_text(sentence, "[esc] goes back to all runs.")
 
     def _header(self, view: RunView) -> list[Line]:
         room = self.app.size.width
@@ -191,7 +184,11 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         curve = None if figures is None or room + 2 < WIDE else figures.curves
         curve_lines = self.run_chart(curve, self.key, room - cells, height)
         cells = cells if curve_lines else room
-        bars = seconds_chart(epoch_bars(view), cells - 2, height)
+        begun = [row for row in view.epochs if row.state is not State.WAITING or row.jobs]
+        epoch_bars = [
+            ChartBar(_epoch_label(row), row.execution, style_of(STATES[row.state])) for row in begun
+        ]
+        bars = seconds_chart(epoch_bars, cells - 2, height)
         return beside([title, *bars] if bars else [], curve_lines, cells)
 
     def _parameters(self, room: int) -> list[Line]:
@@ -200,24 +197,18 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         values, figures = stats.value(parameters, self.key) or {}, stats.value(run_figures)
         swept = figures.swept_names if figures is not None else ()
         names = sorted(values, key=lambda name: name not in swept)
-        parts = [
-            line(
-                (f"{clip(name, 30)} ", DIM),
-                (clip(values[name], 30), BOLD if name in swept else PLAIN),
-            )
-            for name in names
+        parts = []
+        for name in names:
+            value, style = values[name], BOLD if name in swept else PLAIN
             # An argument usually passes the variable of its name.
-            if values[name] not in (VARIES, values.get(name.partition("--")[2]))
-            and "$(" not in values[name]
-        ]
+            if value not in (VARIES, values.get(name.partition("--")[2])) and "$(" not in value:
+                parts.append(line((f"{clip(name, 30)} ", DIM), (clip(value, 30), style)))
         return [line(" ") + join_fitting(parts, line("   "), room)] if parts else []
 
     def _forecast(self, room: int) -> list[Line]:
-        """The forecast of the run and of its current epoch, if any."""
         forecast = self.context.stats.value(make_forecast)
-        run = (
-            next((run for run in forecast.runs if run.key == self.key), None) if forecast else None
-        )
+        runs = forecast.runs if forecast else ()
+        run = next((run for run in runs if run.key == self.key), None)
         if run is None or not run.epochs_left:
             return []
         span, epoch = run.remaining, run.epoch_remaining
@@ -252,16 +243,14 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         latest, row = view.row.latest, view.row
         gate = gate_symbol(row)
         state = symbol_span(gate or STATES[row.state])
-        ended = row.state in TERMINAL
         if latest is None or row.state is not latest.state or row.epochs_done >= row.epochs_total:
             return state
         if latest.epoch is not None:
             state += line((" epoch ", DIM), str(formatting.epoch_number(latest.epoch)))
         if row.seconds is not None:
             duration = formatting.duration(row.seconds)
-            state += (
-                line(", ", duration, (" ago", DIM)) if ended else line((" for ", DIM), duration)
-            )
+            lasted = line((" for ", DIM), duration)
+            state += line(", ", duration, (" ago", DIM)) if row.state in TERMINAL else lasted
         if clock := self.removal_clock(latest.cluster, latest.proc):
             state += line((f", {clock}", ALARM))
         if latest.site is not None or latest.target is not None:
@@ -279,11 +268,10 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         def progress(bar: int, short: bool = False) -> Line:
             rendered = formatting.progress_bar(row.epochs_done, row.epochs_total, bar)
             filled = sum(rendered.count(piece) for piece in ("━", "╸", "#"))
-            separator, unit = (
-                ("/", "") if short else (" of ", f" {row.item}{'s' * (row.epochs_total != 1)}")
-            )
             done = formatting.at_least(str(row.epochs_done), row.epochs_unknown > 0)
-            number = f"{done}{separator}{row.epochs_total}{unit}"
+            items = f"{row.item}{'s' * (row.epochs_total != 1)}"
+            long = f"{done} of {row.epochs_total} {items}"
+            number = f"{done}/{row.epochs_total}" if short else long
             gap = "  " if rendered else ""
             return line((rendered[:filled], GOOD), (rendered[filled:], DIM), gap + number)
 
@@ -292,7 +280,14 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         execution_count = sum(epoch.attempts for epoch in view.epochs)
         executions = f"   {formatting.count(execution_count, 'execution')}"
         hours = line("   ") + gpu_hours(row.hours, least=row.lacks_hours)
-        failed = failed_evaluations(_side_counts(view))
+        states = Counter(epoch.state for epoch in view.side)
+        side = SideCounts(
+            len(view.side),
+            states[State.COMPLETED],
+            states[State.FAILED] + states[State.REMOVED],
+            sum(epoch.overruled for epoch in view.side),
+        )
+        failed = failed_evaluations(side)
         details = line((inferred + skipped, DIM)) + (line("   ") + failed if failed else ())
         long = progress(20) + details + line((executions, DIM)) + hours
         short = [progress(cells, short=True) + hours for cells in (6, 0)]
@@ -360,14 +355,6 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         self._refresh_if_mounted()
 
 
-def _side_counts(view: RunView) -> SideCounts:
-    """The number of side nodes of a run by outcome."""
-    states = Counter(row.state for row in view.side)
-    passed = sum(row.overruled for row in view.side)
-    failed = states[State.FAILED] + states[State.REMOVED]
-    return SideCounts(len(view.side), states[State.COMPLETED], failed, passed)
-
-
 # --- the bar chart of execution times ----------------------------------------------------------
 
 MAXIMUM_BAR_WIDTH: Final = 3
@@ -431,12 +418,6 @@ CHART_LINES_NARROW: Final = 3
 """Lines of bars, without the heading above and the labels below."""
 
 
-def epoch_bars(view: RunView) -> list[ChartBar]:
-    """Execution times of the epochs that have begun, for the chart."""
-    rows = [row for row in view.epochs if row.state is not State.WAITING or row.jobs]
-    return [ChartBar(_epoch_label(row), row.execution, style_of(STATES[row.state])) for row in rows]
-
-
 def _epoch_label(row: Epoch) -> str:
     return row.node if row.epoch is None else str(formatting.epoch_number(row.epoch))
 
@@ -447,12 +428,10 @@ def chart_title(rows: Sequence[Epoch], item: str = "epoch") -> Line:
     done = [seconds for seconds, row in known if row.state is State.COMPLETED]
     title = line((f"Execution time by {item}", DIM))
     if done:
-        median_text = formatting.duration(median(done))
-        title += line(("   median ", DIM), median_text)
+        title += line(("   median ", DIM), formatting.duration(median(done)))
     if known:
         seconds, row = max(known, key=lambda pair: pair[0])
         longest = formatting.duration(seconds)
-        title += line(
-            ("   longest ", DIM), (longest, MOVING), (f" ({item} {_epoch_label(row)})", DIM)
-        )
+        which = f" ({item} {_epoch_label(row)})"
+        title += line(("   longest ", DIM), (longest, MOVING), (which, DIM))
     return title

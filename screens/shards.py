@@ -58,7 +58,6 @@ class ShardsScreen(ListScreen):
         return selected
 
     def _nothing(self, all_bags: tuple[Bag, ...] | None, update: Snapshot) -> None:
-        """Explain why no bag is shown, and how to create one."""
         if all_bags is None or not update.is_complete:
             text = empty_text("", "Bags appear when their DAG file is read.")
             self.show_nothing("Shards", text, "reading the DAG")

@@ -55,26 +55,19 @@ from screens.pool_actions import ActionScreen, Selection
 
 def headline(usage: Usage, room: int) -> Line:
     """Render the headline: wasted hours, and the best site, within ``room`` cells."""
-    if not usage.wasteful_sites:
+    sites, noun = usage.wasteful_sites, usage.item
+    if not sites:
         return _worth(usage, room)
-    waste = join_fitting(_waste(usage), (), room)
+    more = f" and {len(sites) - 1} more" if len(sites) > 1 else ""
+    lost = sum(site.totals.hours.badput for site in sites)
+    share = formatting.share(lost, usage.total.totals.hours.ended)
+    cost = f": {formatting.hours(lost)} {usage.measure.hours} of badput ({share})"
+    epochs = sum(site.totals.completed_epochs for site in sites)
+    completed = f", {formatting.count(epochs, noun) if epochs else f'no {noun}'} completed"
+    parts = line((site_name(sites[0].name), BAD), more, cost), line(completed)
+    waste = join_fitting(parts, (), room)
     worth = _worth(usage, room - width(waste) - 2) if usage.ranked_sites else ()
     return join_fitting((waste, worth), line(("; ", DIM)), room)
-
-
-def _waste(usage: Usage) -> tuple[Line, Line]:
-    """Render the wasteful sites, and how many epochs they completed."""
-    wasteful_sites = usage.wasteful_sites
-    name = site_name(wasteful_sites[0].name)
-    more = f" and {len(wasteful_sites) - 1} more" if len(wasteful_sites) > 1 else ""
-    hours = usage.measure.hours
-    lost = sum(site.totals.hours.badput for site in wasteful_sites)
-    share = formatting.share(lost, usage.total.totals.hours.ended)
-    epochs = sum(site.totals.completed_epochs for site in wasteful_sites)
-    noun = usage.item
-    completed = f"{formatting.count(epochs, noun) if epochs else f'no {noun}'} completed"
-    wasted = line((name, BAD), more, f": {formatting.hours(lost)} {hours} of badput ({share})")
-    return wasted, line(f", {completed}")
 
 
 def _worth(usage: Usage, room: int) -> Line:
@@ -83,14 +76,12 @@ def _worth(usage: Usage, room: int) -> Line:
     if not usage.executions:
         return line(("nothing has run yet", DIM))
     if not ranked:
-        return line(
-            (f"no site has completed {COST_MIN_EPOCHS} {usage.item}s yet: too few to compare", DIM)
-        )
+        few = f"no site has completed {COST_MIN_EPOCHS} {usage.item}s yet: too few to compare"
+        return line((few, DIM))
     best, worst = ranked[0], ranked[-1]
     name, worst_name = (site_name(site.name) for site in (best, worst))
-    cost, worst_hours = (
-        formatting.hours(site.totals.hours_per_epoch or 0.0) for site in (best, worst)
-    )
+    costs_of = (site.totals.hours_per_epoch or 0.0 for site in (best, worst))
+    cost, worst_hours = map(formatting.hours, costs_of)
     unit = f" {usage.measure.short}/{usage.item}"
     if cost == worst_hours and len(ranked) > 1:
         return line((cost, BOLD), f"{unit} at every site")
@@ -107,14 +98,9 @@ def _worth(usage: Usage, room: int) -> Line:
     costs = line(", ", (cost, BOLD), unit)
     dearest = line(("; most expensive: ", DIM), (worst_name, NOTE))
     worst_cost = line((", ", DIM), worst_hours)
-    return first_that_fits(
-        (
-            cheapest + gpus[0] + costs + dearest + gpus[1] + worst_cost,
-            cheapest + costs + dearest + worst_cost,
-            cheapest + costs,
-        ),
-        room,
-    )
+    short = cheapest + costs + dearest + worst_cost
+    full = cheapest + gpus[0] + costs + dearest + gpus[1] + worst_cost
+    return first_that_fits((full, short, cheapest + costs), room)
 
 
 def _main_gpu(site: GroupUsage, usage: Usage) -> Line:
@@ -122,17 +108,6 @@ def _main_gpu(site: GroupUsage, usage: Usage) -> Line:
     if not site.machines or site.machines[0][0] is None:
         return ()
     return line((f" ({usage_table.gpu_names(usage)[site.machines[0][0]]})", DIM))
-
-
-def _hidden_note(usage: Usage, room: int) -> Line:
-    """Note that some epochs may have been trained at another site."""
-    number = len(usage.hidden_epochs)
-    if not number:
-        return ()
-    sign = line((f"{HIDDEN.glyph} ", style_of(HIDDEN)))
-    text = f"{formatting.count(number, usage.item)} with hidden compute"
-    reason = ": a longer, failed try may have done the training"
-    return join_fitting((sign + line((text, DIM)), line((reason, DIM))), (), room)
 
 
 TALL_LINES: Final = 40
@@ -189,13 +164,18 @@ class SitesScreen(ListScreen, ActionScreen):
             shown = [] if row is None else view.details_of(row, usage, room, self._lines)
             return padded(shown, self._lines)
 
+        hint = "A site appears with the first execution in the event log."
+        empty = empty_text("Nothing has run yet.", hint)
+        if view is usage_table.CAUSES:
+            hint = "What costs hours is grouped here by its cause."
+            empty = empty_text("No badput, no held job.", hint)
         self.fill(
             view.columns_of(rows, usage),
             rows,
             view.key_of,
             view.filter_text,
             cursor=self._cursors.pop(view.title, None),
-            empty=self._empty(),
+            empty=empty,
             noun=view.noun,
             details=below,
             last_line=f"{idle}   [/] finds them" if idle else "",
@@ -216,11 +196,16 @@ class SitesScreen(ListScreen, ActionScreen):
         incomplete = usage.nodes_unlogged > 0
         legend = usage_table.legend(usage.total.totals, incomplete and room < 100, incomplete)
         blank = [()] if self._roomy else []
-        hidden = _hidden_note(usage, room)
+        number = formatting.count(len(usage.hidden_epochs), usage.item)
+        hidden = line(
+            (f"{HIDDEN.glyph} ", style_of(HIDDEN)), (f"{number} with hidden compute", DIM)
+        )
+        reason = line((": a longer, failed try may have done the training", DIM))
+        note = [line(" ") + join_fitting((hidden, reason), (), room)]
         return [
             title + headline(usage, room - 8),
             line(" ") + legend,
-            *([line(" ") + hidden] if hidden else []),
+            *(note if usage.hidden_epochs else []),
             *blank,
             line(" ") + usage_table.tabs(self.view, usage, room),
             *(self._variation_lines(usage.item, room) if self.view is usage_table.CELLS else ()),
@@ -230,19 +215,11 @@ class SitesScreen(ListScreen, ActionScreen):
     def _variation_lines(self, item: str, room: int) -> list[Line]:
         """Where the differences between epoch times come from; on tall screens with intervals."""
         variation = self.context.stats.value(site_variation)
-        sentence: Line = ()
-        ranges: Line = ()
+        lines: list[Line] = [(), ()]
         if variation is not None:
-            sentence = first_that_fits(sentences(variation, item), room)
             ranges = first_that_fits((intervals(variation), ()), room)
-        return [line(" ") + each for each in ([sentence, ranges] if self._roomy else [sentence])]
-
-    def _empty(self) -> list[Line]:
-        if self.view is usage_table.CAUSES:
-            hint = "What costs hours is grouped here by its cause."
-            return empty_text("No badput, no held job.", hint)
-        hint = "A site appears with the first execution in the event log."
-        return empty_text("Nothing has run yet.", hint)
+            lines = [first_that_fits(sentences(variation, item), room), ranges]
+        return [line(" ") + each for each in lines[: 1 + self._roomy]]
 
     def _chosen(self, key: str | None) -> UsageFilter | None:
         """The executions behind the row with this key."""
@@ -301,28 +278,29 @@ class ExecutionsScreen(ListScreen):
             self.show_nothing("Executions", text)
             return
         executions = select_executions(usage, self.usage_filter)
-        rows = [row for row in executions if self._is_shown(row, usage)]
+        kind = KINDS[self.kind]
+        rows = [row for row in executions if kind in ("all", row.kind)]
+        if kind == "marked":
+            rows = [row for row in executions if usage.hidden_epoch(row) is not None]
         self.show_head(self._head(usage, executions, rows))
+        empty = empty_text("Nothing ran here.", "[esc] goes back")
+        if self.usage_filter.cause is not None:
+            sentence = "No execution ended by this: jobs were held before they ran."
+            empty = empty_text(sentence, "[2] lists them among the problems")
         self.fill(
             execution_columns(usage, self.usage_filter),
             rows,
             execution_key,
             lambda row: execution_text(row, usage),
             all_rows=executions,
-            empty=self._empty(),
+            empty=empty,
             no_match=empty_text(
                 "No execution here is like that.", "[esc] clears the filter, [f] shows the others"
             ),
-            extra=[line((f"only {KINDS[self.kind]}", NOTE))] if self.kind else (),
+            extra=[line((f"only {kind}", NOTE))] if self.kind else (),
             noun="execution",
             details=lambda row: self._reason_lines(row, usage),
         )
-
-    def _is_shown(self, row: Execution, usage: Usage) -> bool:
-        kind = KINDS[self.kind]
-        if kind == "marked":
-            return usage.hidden_epoch(row) is not None
-        return kind in ("all", row.kind)
 
     def _head(
         self, usage: Usage, executions: Sequence[Execution], rows: Sequence[Execution]
@@ -340,14 +318,6 @@ class ExecutionsScreen(ListScreen):
         epochs = line((f"{formatting.number(totals.completed_epochs)} completed an epoch", DIM))
         sums = legend(totals)
         return [line(" ") + title, line(" ") + join_fitting((sums, epochs), line("   "), room), ()]
-
-    def _empty(self) -> list[Line]:
-        if self.usage_filter.cause is None:
-            return empty_text("Nothing ran here.", "[esc] goes back")
-        return empty_text(
-            "No execution ended by this: jobs were held before they ran.",
-            "[2] lists them among the problems",
-        )
 
     def _reason_lines(self, row: Execution | None, usage: Usage) -> list[Line]:
         text, style = "", DIM

@@ -108,8 +108,7 @@ def _dag(dag: DagRow, status: Status, room: int) -> list[Line]:
         earlier = "... " if len(dag.submissions) > 6 else ""
         lines.append(line(("   DAGMan began ", DIM), f"{earlier}{times}"))
     if dag.refused:
-        text = formatting.refused_submissions(dag.refused)
-        lines.append(line("   ", (text, NOTE)))
+        lines.append(line("   ", (formatting.refused_submissions(dag.refused), NOTE)))
     if dag.hold is not None:
         since = formatting.moment(dag.hold.time, this_year)
         reason = f"on hold since {since}: {plain(dag.hold.reason or '', 300)}"

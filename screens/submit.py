@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
@@ -79,6 +79,7 @@ from screens.actions import bindings_of
 from screens.base.screens import (
     ChoiceScreen,
     ConfirmationBase,
+    DocumentScreen,
     KeyFooter,
     Sections,
     SnapshotScreen,
@@ -257,14 +258,12 @@ TITLES: Final = {
 """Headings above fields."""
 
 
-def _form_fields() -> Iterator[RequestField]:
-    for field in REQUEST_FIELDS.values():
-        if field.form.label:
-            yield field
-        yield from OWN_FIELDS.get(field.name, ())
-
-
-FIELDS: Final = tuple(_form_fields())
+FIELDS: Final = tuple(
+    each
+    for field in REQUEST_FIELDS.values()
+    for each in (field, *OWN_FIELDS.get(field.name, ()))
+    if each.form.label
+)
 """Fields common to all templates, in form order; ``name`` as in a :class:`RequestProblem`."""
 
 LABELS: Final = {field.name: field.form.label for field in FIELDS}
@@ -281,18 +280,11 @@ def fields_of(
         hidden |= {name for name in REQUEST_FIELDS if name.startswith("gate.")}
     if state.texts.get("policy") != Policy.GPU_PIN:
         hidden.add("gpu_models")
-    parameters = [
-        RequestField(
-            f"values.{parameter.name}",
-            str,
-            form=FormText(
-                parameter.name,
-                parameter.help or "A parameter of the template.",
-                "needed" if parameter.required else "",
-            ),
-        )
-        for parameter in (template.parameters if template is not None else ())
-    ]
+    parameters = []
+    for each in template.parameters if template is not None else ():
+        unit = "needed" if each.required else ""
+        form = FormText(each.name, each.help or "A parameter of the template.", unit)
+        parameters.append(RequestField(f"values.{each.name}", str, form=form))
     visible = (field for field in rest if field.name not in hidden)
     return (replace(first, choices=suggested), *visible, *parameters)
 
@@ -320,11 +312,12 @@ class FormState(Struct, frozen=True):
         """Build the form state of a request."""
         names = (field.name for field in FIELDS if field.name in REQUEST_FIELDS)
         texts = {name: _text(value_of(request, name)) for name in names}
+        swept = request.sweep.variables if request.sweep is not None else ()
         return cls(
             {
                 **texts,
                 "directory": str(request.directory),
-                "sweep": _sweep_text(request.sweep),
+                "sweep": "; ".join(f"{each.name} = {', '.join(each.values)}" for each in swept),
                 "how": (request.sweep and request.sweep.mode) or AUTO,
                 "stages": ", ".join(f"{stage.name} {stage.epochs}" for stage in request.stages),
                 "shards": str(request.shards or NUMBERS_OF_SHAPES["shards"]),
@@ -349,13 +342,9 @@ class FormState(Struct, frozen=True):
 
     def text(self, name: str, template: Template | None = None) -> str:
         """Return the text of a field, or the default of a template parameter."""
-        if name in self.texts:
-            return self.texts[name]
         parameters = template.parameters if template is not None else ()
-        return next(
-            (parameter.default for parameter in parameters if f"values.{parameter.name}" == name),
-            "",
-        )
+        defaults = {f"values.{each.name}": each.default for each in parameters}
+        return self.texts.get(name, defaults.get(name, ""))
 
     def with_text(self, name: str, text: str) -> FormState:
         """Return a copy with another text in one field."""
@@ -374,14 +363,6 @@ def _text(value: object) -> str:
         case StrEnum():
             return value.value
     return str(value)
-
-
-def _sweep_text(sweep: SweepRequest | None) -> str:
-    if sweep is None:
-        return ""
-    return "; ".join(
-        f"{variable.name} = {', '.join(variable.values)}" for variable in sweep.variables
-    )
 
 
 def parse_form(
@@ -424,7 +405,6 @@ class FormResult(Struct, frozen=True):
     ``plan`` is None if a problem is fatal.
     """
 
-    state: FormState
     templates: tuple[Template, ...] = ()
     template: Template | None = None
     request: Request | None = None
@@ -438,10 +418,8 @@ class FormResult(Struct, frozen=True):
 
     def problem_of(self, field: str) -> RequestProblem | None:
         """Return the worst problem of a field."""
-        matching = [problem for problem in self.problems if problem.field == field]
-        return next(
-            (problem for problem in matching if problem.fatal), matching[0] if matching else None
-        )
+        matching = (problem for problem in self.problems if problem.field == field)
+        return max(matching, key=lambda problem: problem.fatal, default=None)
 
 
 def validate_form(
@@ -467,7 +445,12 @@ def validate_form(
     if not any(problem.field == "template" for problem in reported):
         reported += missing
     order = [field.name for field in fields_of(template, (), state)]
-    shown = [_in_form(problem, order) for problem in (*unreadable, *reported)]
+    shown = []
+    for problem in (*unreadable, *reported):
+        field = FIELD_ALIASES.get(problem.field, problem.field)
+        if field not in order and field.startswith("stages."):
+            field = "stages"
+        shown.append(replace(problem, field=field))
     shown.sort(key=lambda problem: [*order, problem.field].index(problem.field))
     plan = None
     if not any(problem.fatal for problem in shown):
@@ -475,15 +458,7 @@ def validate_form(
             plan = make_plan(request, validation)
         except UNREADABLE as error:
             shown.append(RequestProblem("", str(error)))
-    return FormResult(state, templates, template, request, problems=tuple(shown), plan=plan)
-
-
-def _in_form(problem: RequestProblem, fields: Sequence[str]) -> RequestProblem:
-    """Assign a problem to the form field that shows it."""
-    field = FIELD_ALIASES.get(problem.field, problem.field)
-    if field not in fields and field.startswith("stages."):
-        field = "stages"
-    return replace(problem, field=field)
+    return FormResult(templates, template, request, problems=tuple(shown), plan=plan)
 
 
 def readable_templates() -> tuple[Template, ...]:
@@ -544,32 +519,26 @@ def build_preview(result: FormResult, width: int, history: CostHistory | None = 
     plan = result.plan
     if plan is None:
         return Sections(_missing(result, width))
-    graph = [line(" ", text) for text in draw_graph(plan.graph, width - 2)]
-    preview = Sections([*_size_lines(plan, width), *cost_lines(plan, history, width), (), *graph])
+    nodes, jobs = formatting.count(plan.nodes, "node"), formatting.count(plan.jobs, "job")
+    preview = Sections(
+        [
+            line(" ", (size_text(plan), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
+            *wrap(f"into {plain(str(plan.request.directory), 1000)}", width - 1, DIM, indent=1),
+            *cost_lines(plan, history, width),
+            (),
+            *(line(" ", text) for text in draw_graph(plan.graph, width - 2)),
+        ]
+    )
     size = formatting.size(sum(len(file.data) for file in plan.files))
     files = formatting.count(len(plan.files), "file")
     preview.add(f"{files}, {size}", file_list(plan), width)
     if plan.runs:
         preview.add(formatting.count(len(plan.runs), "run"), run_lines(plan.runs, width), width)
     for file in plan.files:
-        preview.add(_title(file, width), file_lines(file, width), width)
+        title = f"{plain(file.name, max(12, width - 30))}  {formatting.size(len(file.data))}"
+        title += ", executable" if file.executable else ""
+        preview.add(title, file_lines(file, width), width)
     return preview
-
-
-def _title(file: PlannedFile, width: int) -> str:
-    name = plain(file.name, max(12, width - 30))
-    title = f"{name}  {formatting.size(len(file.data))}"
-    return title + (", executable" if file.executable else "")
-
-
-def _size_lines(plan: Plan, width: int) -> list[Line]:
-    """Return the size of the ensemble and its directory."""
-    nodes = formatting.count(plan.nodes, "node")
-    jobs = formatting.count(plan.jobs, "job")
-    return [
-        line(" ", (size_text(plan), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
-        *wrap(f"into {plain(str(plan.request.directory), 1000)}", width - 1, DIM, indent=1),
-    ]
 
 
 def size_text(plan: Plan) -> str:
@@ -617,12 +586,16 @@ def file_list(plan: Plan, new: str = "new", existing: str = "exists") -> list[Li
     ]
 
 
+def _label(problem: RequestProblem) -> str:
+    return LABELS.get(problem.field, problem.field.removeprefix("values."))
+
+
 def _missing(result: FormResult, width: int) -> list[Line]:
     if result.request is None:
         return [line(" ", ("what would be written appears here", DIM))]
     lines: list[Line] = [line(" ", ("Nothing can be written yet:", BOLD)), ()]
     for problem in result.fatal:
-        label = LABELS.get(problem.field, problem.field.removeprefix("values."))
+        label = _label(problem)
         has_label = not label or problem.text.startswith(f"{label} ")
         text = plain(problem.text if has_label else f"{label}: {problem.text}", 1000)
         lines += wrap(text, width - 1, BAD, indent=2)
@@ -679,10 +652,6 @@ def wait_text(asked: float | None) -> str:
     return f"  {formatting.duration(waited)}" if waited >= 1 else ""
 
 
-RESULT_SECONDS: Final = 1.5
-"""Seconds that the cluster id is displayed before the overview opens."""
-
-
 PENDING: Final = ("▶", MOVING)
 DONE: Final = ("✓", GOOD)
 FAILED: Final = ("✗", ALARM)
@@ -703,7 +672,10 @@ class LaunchScreen(ConfirmationBase):
 
     SCOPES: ClassVar[tuple[str, ...]] = ("launch",)
     SHOWS_ENSEMBLE: ClassVar[bool] = False
-    RESULT_SECONDS: ClassVar[float] = RESULT_SECONDS
+    RESULT_SECONDS: ClassVar[float] = 1.5
+    """Seconds that the cluster id is displayed before the overview opens."""
+
+    show_document_note = DocumentScreen.show_document_note
 
     def __init__(self, plan: Plan, pool_info: PoolInfo) -> None:
         super().__init__()
@@ -761,7 +733,6 @@ class LaunchScreen(ConfirmationBase):
         self.show_document([head, ()], text)
 
     def _progress_lines(self, room: int) -> list[Line]:
-        """Return the question, or the progress of the steps."""
         if not self._steps:
             return [*self._question_lines(room), ()]
         lines: list[Line] = []
@@ -911,7 +882,12 @@ class LaunchScreen(ConfirmationBase):
         except Exception as error:
             text = sentence_of(error, "it broke off", PlanError, PoolError, OSError)
             mark = FAILED
-            present = _files_present(self.plan) if self._written else []
+            directory = self.plan.request.directory
+            present = [
+                file.name
+                for file in self.plan.files
+                if self._written and has_content(directory / file.name, file.data, file.executable)
+            ]
             if present:
                 text = f"{text} (written and still there: {', '.join(present)})"
         self.call_later(self._record_step, LaunchStep(step.title, text, mark))
@@ -936,16 +912,6 @@ class LaunchScreen(ConfirmationBase):
         if submitted:
             self.set_timer(self.RESULT_SECONDS, self.action_watch)
         self._refresh_if_mounted()
-
-
-def _files_present(plan: Plan) -> list[str]:
-    """Return the files of the plan that exist with the planned content."""
-    directory = plan.request.directory
-    return [
-        file.name
-        for file in plan.files
-        if has_content(directory / file.name, file.data, file.executable)
-    ]
 
 
 SIDE_BY_SIDE: Final = 130
@@ -973,7 +939,7 @@ class SubmitScreen(SnapshotScreen):
     def __init__(self, draft: Request | None = None) -> None:
         super().__init__()
         self.initial_request = draft
-        self.form_result = FormResult(FormState())
+        self.form_result = FormResult()
         self.pool_info = PoolInfo()
         self._form = FormState()
         self._validating: tuple[FormState, int] | None = None
@@ -993,12 +959,17 @@ class SubmitScreen(SnapshotScreen):
     def on_mount(self) -> None:
         templates = readable_templates()
         self._form = self.context.form_state or FormState.from_request(
-            self.initial_request or _default_request(templates)
+            self.initial_request
+            or Request(
+                template=template_for(EnsembleShape.CHAIN, templates),
+                directory=new_directory(Path.cwd() / "ensemble"),
+                gate=StopRules(),
+            )
         )
         # Bundled templates are loaded first, so that fields do not appear later.
         name = self._form.text("template")
         template = next((candidate for candidate in templates if candidate.name == name), None)
-        self.form_result = FormResult(self._form, templates, template)
+        self.form_result = FormResult(templates, template)
         self._tick = self.set_interval(1.0, self._update_pool_info, pause=True)
         super().on_mount()
         self._request_pool_info()
@@ -1036,10 +1007,8 @@ class SubmitScreen(SnapshotScreen):
         self.show_head(head)
         form.styles.width = self._form_cells
         form.page_target = preview_pane if self._wide else form
-        form.display, preview_pane.display = (
-            self._wide or not self._in_preview,
-            self._wide or self._in_preview,
-        )
+        form.display = self._wide or not self._in_preview
+        preview_pane.display = self._wide or self._in_preview
         free = self.app.size.height - len(head) - NOTE_LINES - 2
         form.show(self._entries(free), 26 if self._form_cells < 84 else 32)
         self.show_note(self._note(form, preview_pane))
@@ -1065,12 +1034,11 @@ class SubmitScreen(SnapshotScreen):
         return [*lines, ()]
 
     def _summary_line(self) -> Line:
-        """Summarise the plan, or the fields with problems, in one line."""
         result = self.form_result
         if result.request is None:
             return line(("working out what it comes to", DIM))
         if result.plan is None:
-            names = dict.fromkeys(_label(problem) for problem in result.fatal)
+            names = dict.fromkeys(_label(problem) or "the plan" for problem in result.fatal)
             count = formatting.count(len(names), "field needs", "fields need")
             text = plain(", ".join(names), 200)
             return line((f"{count} another look: ", BAD), text)
@@ -1078,15 +1046,13 @@ class SubmitScreen(SnapshotScreen):
         jobs = formatting.count(plan.jobs, "job")
         files = formatting.count(len(plan.files), "file")
         exist = formatting.count(len(plan.existing_files), "exists", "exist")
-        return join(
-            (
-                line((size_text(plan), BOLD), (f" = {jobs}", BOLD)),
-                line(formatting.count(plan.nodes, "node")),
-                line(files),
-                line((f"{exist} already", NOTE)) if plan.existing_files else (),
-            ),
-            line("   "),
+        parts = (
+            line((size_text(plan), BOLD), (f" = {jobs}", BOLD)),
+            line(formatting.count(plan.nodes, "node")),
+            line(files),
+            line((f"{exist} already", NOTE)) if plan.existing_files else (),
         )
+        return join(parts, line("   "))
 
     def _entries(self, free: int) -> list[FormEntry]:
         """Return the form entries, with headings if they fit into ``free`` lines."""
@@ -1097,9 +1063,8 @@ class SubmitScreen(SnapshotScreen):
         titles = titles if roomy else {}
         if first_parameter is not None:
             template = self.form_result.template
-            titles[first_parameter] = (
-                f"Parameters of {plain(template.name if template else '', 40)}"
-            )
+            name = plain(template.name if template else "", 40)
+            titles[first_parameter] = f"Parameters of {name}"
         entries: list[FormEntry] = []
         for field in fields:
             if field.name in titles:
@@ -1144,7 +1109,6 @@ class SubmitScreen(SnapshotScreen):
         return ()
 
     def _sweep_note(self) -> Line:
-        """Return the number of values of each variable."""
         request = self.form_result.request
         if request is None or request.sweep is None:
             return ()
@@ -1367,15 +1331,3 @@ class SubmitScreen(SnapshotScreen):
             return
         self._launch = LaunchScreen(self.form_result.plan, self.pool_info)
         self.app.push_screen(self._launch)
-
-
-def _default_request(templates: Sequence[Template]) -> Request:
-    """Return the initial request."""
-    first = template_for(EnsembleShape.CHAIN, templates)
-    return Request(
-        template=first, directory=new_directory(Path.cwd() / "ensemble"), gate=StopRules()
-    )
-
-
-def _label(problem: RequestProblem) -> str:
-    return LABELS.get(problem.field, problem.field.removeprefix("values.")) or "the plan"

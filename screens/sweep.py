@@ -56,7 +56,7 @@ from metlmon.text.spans import (
 )
 from screens.actions import bindings_of
 from screens.base.screens import ListScreen, how_to, padded, rule
-from screens.curves import MetricKeys, goal_text, metric_position
+from screens.curves import MetricKeys, metric_parts
 from screens.widgets.line_widget import LineState, MovingWidget
 
 SCALE: Final = "▁▂▃▄▅▆▇"
@@ -78,15 +78,8 @@ def head_lines(grid: Grid, room: int) -> list[Line]:
     """Render the best point, the progress of the sweep, and the metric."""
     title = line(("Grid", BOLD), "   ")
     first = sweep_table.headline(grid, room - width(title))
-    metric = join(
-        (
-            line((clip(grid.metric, 40), BOLD)),
-            line((goal_text(grid.goal), DIM)),
-            line((metric_position(grid.metrics, grid.metric), DIM)),
-            *(line((text, NOTE)) for text in sweep_table.folding_texts(grid)),
-        ),
-        line("   "),
-    )
+    folding = (line((text, NOTE)) for text in sweep_table.folding_texts(grid))
+    metric = join((*metric_parts(grid), *folding), line("   "))
     legend: Line = ()
     if grid.goal is not None:
         ranks = f"   {SCALE[0]}{SCALE[3]}{SCALE[-1]} by rank"
@@ -268,8 +261,13 @@ def cell_details(grid: Grid, at: tuple[Point, Point] | None, room: int) -> list[
     """Return the details of the current cell, padded to a fixed height."""
     cell = grid.cells.get(at) if at is not None else None
     lines = [line(("no run has these values", DIM))] if at is not None else []
-    if cell is not None:
-        lines = [_point_line(grid, cell), *_run_lines(grid, cell)]
+    if cell is not None and len(cell.runs) == 1:
+        lines = [_point_line(grid, cell), *_single_run_lines(grid, cell.runs[0])]
+    elif cell is not None:
+        runs = join(map(_run_summary, cell.runs), line((", ", DIM)))
+        several = formatting.count(len(cell.runs), "run")
+        first = line((f"{several} here, the best first: ", DIM))
+        lines = [_point_line(grid, cell), first + runs]
     return padded([line(" ") + crop(text, room - 2) for text in lines[:DETAILS]], DETAILS)
 
 
@@ -287,34 +285,20 @@ def _point_line(grid: Grid, cell: GridCell) -> Line:
     )
 
 
-def _run_lines(grid: Grid, cell: GridCell) -> list[Line]:
-    if len(cell.runs) == 1:
-        return _single_run_lines(grid, cell.runs[0])
-    runs = join((_run_summary(run) for run in cell.runs), line((", ", DIM)))
-    several = formatting.count(len(cell.runs), "run")
-    return [line((f"{several} here, the best first: ", DIM)) + runs]
-
-
 def _run_summary(run: CellRun) -> Line:
     sign = STATES[run.state]
     value = formatting.metric(run.reached.value) if run.reached is not None else ""
-    return join(
-        (
-            line(clip(run.entry.run, 20)),
-            line((value, BAD if run.curve.diverged else PLAIN)),
-            line((sign.glyph, style_of(sign))),
-        ),
-        line(" "),
-    )
+    shown = line((value, BAD if run.curve.diverged else PLAIN))
+    parts = (line(clip(run.entry.run, 20)), shown, line((sign.glyph, style_of(sign))))
+    return join(parts, line(" "))
 
 
 def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
     name = clip(run.entry.run, 24)
     metric = clip(grid.metric, 40)
     course = curve_symbol(run.curve)
-    if run.reached is None:
-        reached = line((f"{name} has no {metric} yet", DIM))
-    else:
+    reached = line((f"{name} has no {metric} yet", DIM))
+    if run.reached is not None:
         value = formatting.metric(run.reached.value)
         which = "best" if grid.goal is not None else "last"
         epoch = formatting.epoch_number(run.reached.epoch)
@@ -322,10 +306,8 @@ def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
             (f"{name}: {which} {metric} {value} in epoch {epoch}   ", PLAIN),
             (course.word if grid.goal is not None else "", style_of(course)),
         )
-    lines = [reached]
-    if run.stopped is not None:
-        lines.append(line(("stopped: ", NOTE), plain(run.stopped, 200)))
-    return lines
+    stopped = line(("stopped: ", NOTE), plain(run.stopped or "", 200))
+    return [reached, *([stopped] if run.stopped is not None else [])]
 
 
 # --- the screens ------------------------------------------------------------------------------
@@ -396,8 +378,7 @@ class SweepScreen(MetricKeys):
             self._nothing(grid, update)
             return
         room = self.app.size.width
-        head = [line(" ") + text for text in head_lines(grid, room - 2)]
-        self.show_head([*head, ()])
+        self.show_head([*(line(" ") + text for text in head_lines(grid, room - 2)), ()])
         lines = self.app.size.height - FRAME_LINES - DETAILS - self.tab_lines
         self.matrix.show(matrix_layout(grid, room, lines))
         if not self._placed and grid.best is not None:
@@ -415,21 +396,14 @@ class SweepScreen(MetricKeys):
         if grid.excluded_runs:
             parts.append(line((f"{grid.excluded_runs} runs have another value", DIM)))
         if not grid.files_read:
-            dots = "…"
-            parts.append(line((f"reading what the trainings wrote{dots}", DIM)))
-        above, below, left, right = self.matrix.hidden_counts
-        signs = ("↑", "↓", "←", "→")
-        more = [
-            line((f"{sign} {n}", DIM))
-            for sign, n in zip(signs, (above, below, left, right), strict=True)
-            if n
-        ]
+            parts.append(line(("reading what the trainings wrote…", DIM)))
+        hidden = zip("↑↓←→", self.matrix.hidden_counts, strict=True)
+        more = [line((f"{sign} {n}", DIM)) for sign, n in hidden if n]
         if more:
             parts.append(join(more, line("  ")) + line((" more", DIM)))
         return rule(parts, self.app.size.width)
 
     def _nothing(self, grid: Grid | None, update: Snapshot) -> None:
-        """Explain why no grid is shown, and how to create a sweep."""
         room = self.app.size.width
         reading = grid is None or not update.is_complete
         first = "reading the DAG" if reading else ""
@@ -524,27 +498,18 @@ class MatrixLayout(Struct, frozen=True):
     ``cell_height`` high.
     """
 
-    rows: Sequence[Key]
-    columns: Sequence[Key]
-    corner: Sequence[Line]
-    heading: Callable[[Key], Sequence[Line]]
-    row_heading: Callable[[Key], Line]
-    cell: Callable[[Key, Key], Sequence[Line]]
-    row_heading_width: int
-    cell_width: int
+    rows: Sequence[Key] = ()
+    columns: Sequence[Key] = ()
+    corner: Sequence[Line] = ()
+    heading: Callable[[Key], Sequence[Line]] = lambda column: ()
+    row_heading: Callable[[Key], Line] = lambda row: ()
+    cell: Callable[[Key, Key], Sequence[Line]] = lambda row, column: ()
+    row_heading_width: int = 0
+    cell_width: int = 1
     cell_height: int = 1
 
 
-NO_CONTENT: Final = MatrixLayout(
-    rows=(),
-    columns=(),
-    corner=(),
-    heading=lambda column: (),
-    row_heading=lambda row: (),
-    cell=lambda row, column: (),
-    row_heading_width=0,
-    cell_width=1,
-)
+NO_CONTENT: Final = MatrixLayout()
 
 
 class Matrix(MovingWidget):

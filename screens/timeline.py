@@ -106,8 +106,12 @@ def headline(timeline: Timeline, room: int) -> Line:
         return title + _stalled_now(timeline.steps[-1], timeline, room)
     if timeline.stalls:
         return title + _past_stalls(timeline.stalls, room, formatting.year_of(timeline.last))
-    busy = line(("never idle", GOOD))
-    return title + join((busy, _longest_wait(timeline)), line("   "))
+    longest: Line = ()
+    if timeline.waits:
+        longest = _wait_text(timeline.waits[0]) + line((" so far", DIM))
+    elif timeline.longest_wait is not None:
+        longest = line(("longest wait: ", DIM)) + _wait_text(timeline.longest_wait)
+    return title + join((line(("never idle", GOOD)), longest), line("   "))
 
 
 def _stalled_now(last_step: CountStep, timeline: Timeline, room: int) -> Line:
@@ -136,15 +140,6 @@ def _past_stalls(stalls: Sequence[ExecutionGap], room: int, this_year: int | Non
         times = formatting.number(len(stalls))
         parts.append(line((f" (longest of {times}, {total} in total)", DIM)))
     return join_fitting(parts, (), room - 11)
-
-
-def _longest_wait(timeline: Timeline) -> Line:
-    if timeline.waits:
-        wait = timeline.waits[0]
-        return _wait_text(wait) + line((" so far", DIM))
-    if timeline.longest_wait is not None:
-        return line(("longest wait: ", DIM)) + _wait_text(timeline.longest_wait)
-    return ()
 
 
 def _wait_text(wait: Wait) -> Line:
@@ -214,8 +209,7 @@ def cursor_moment(timeline: Timeline, seconds: float) -> Line:
         line((activity, MOVING if jobs else NOTE)),
     ]
     for state in shown_states:
-        n = counts.get(state, 0)
-        if n:
+        if n := counts.get(state, 0):
             sign = STATES[state]
             parts.append(line((f"{sign.glyph} {n} {sign.word}", style_of(sign))))
     return join(parts, line("   "))
@@ -241,25 +235,18 @@ def lane_state_line(
     state = name + _state_text(span, lane.run)
     lasted = line((" for ", DIM), formatting.duration(at - span.start_position))
     since = line((" since ", DIM), formatting.moment(span.start, this_year, seconds=True))
-    total: Line = ()
-    if not historical:
-        total = (
-            line((", ongoing", DIM))
-            if span.end is None
-            else line((" of ", DIM), formatting.duration(span.seconds))
-        )
-    outcome = _outcome_text(span, historical)
+    total = line((" of ", DIM), formatting.duration(span.seconds))
+    if span.end is None or historical:
+        total = line(("" if historical else ", ongoing", DIM))
+    outcome: Line = ()
+    execution = span.execution
+    if execution is not None and execution.end is not None and not historical:
+        sign = OUTCOMES[execution.outcome]
+        outcome = line((", then ", DIM), (sign.text(), style_of(sign)))
     more: Line = line((f"   +{len(spans) - 1} more", DIM)) if len(spans) > 1 else ()
-    return first_that_fits(
-        (
-            state + since + lasted + total + outcome + more,
-            state + lasted + total + outcome + more,
-            state + lasted + total + outcome,
-            state + lasted + total,
-            state,
-        ),
-        room,
-    )
+    short = state + lasted + total
+    full = state + since + lasted + total + outcome + more
+    return first_that_fits((full, short + outcome + more, short + outcome, short, state), room)
 
 
 def _node_text(span: TimelineSpan, run: str) -> str:
@@ -284,14 +271,6 @@ def _state_text(span: TimelineSpan, run: str) -> Line:
     if span.hold_reason:
         text += line((f": {clip(span.hold_reason, 48)}", NOTE))
     return text
-
-
-def _outcome_text(span: TimelineSpan, historical: bool) -> Line:
-    execution = span.execution
-    if execution is None or historical or execution.end is None:
-        return ()
-    sign = OUTCOMES[execution.outcome]
-    return line((", then ", DIM), (sign.text(), style_of(sign)))
 
 
 def _between(timeline: Timeline, lane: Lane, at: float, historical: bool) -> str:
@@ -392,7 +371,8 @@ class TimelineScreen(ListScreen):
             self.cursor_seconds = present.position_of(moment)
         displayed = present if moment is None else self.context.stats.value(timeline) or present
         filtered = self.filter_rows(present.lanes, _text)
-        names = self._name_cells(present)
+        widths = (width(line(clip(lane.run, NAME_CELLS))) for lane in present.lanes)
+        names = 2 + max((5, *widths))
         window = self._window(present, self.app.size.width - MARGIN - names - GAP - 1)
         self._draw(present, window)
         head = self._head(displayed)
@@ -403,7 +383,10 @@ class TimelineScreen(ListScreen):
         time_axis = axis_line(axis(present, window), cursor)
         columns = [TableColumn("RUN", names), TableColumn(time_axis, window.cells)]
         rows = self._rows(filtered, displayed, names, cursor, known_until, roomy)
-        self.table.show(columns, rows, self._empty(present))
+        empty = empty_text("", "No DAG here has runs.")
+        if present.lanes:
+            empty = empty_text("No run has this text.", "[esc] clears")
+        self.table.show(columns, rows, empty)
         chart_lines: list[Line] = [()] * chart_height
         if self._columns is not None:
             chart_lines = chart(
@@ -453,15 +436,6 @@ class TimelineScreen(ListScreen):
         lines = [cursor_moment(timeline, cursor), doing]
         return [note, *(line(" ") + crop(text, room) for text in lines)]
 
-    def _empty(self, timeline: Timeline) -> list[Line]:
-        if timeline.lanes:
-            return empty_text("No run has this text.", "[esc] clears")
-        return empty_text("", "No DAG here has runs.")
-
-    def _name_cells(self, timeline: Timeline) -> int:
-        names = (width(line(clip(lane.run, NAME_CELLS))) for lane in timeline.lanes)
-        return 2 + max((*names, 5), default=5)
-
     def _share_room(self, head: int, rows: int, banner: bool) -> tuple[int, bool]:
         """Return the lines of the chart, and whether each lane has a second line."""
         free = self.app.size.height - head - NOTE_LINES - 2 - banner - self.tab_lines
@@ -487,12 +461,10 @@ class TimelineScreen(ListScreen):
         known_until: int | None,
         roomy: bool,
     ) -> list[TableRow]:
-        states = {lane.key: lane for lane in displayed.lanes}
+        states = {lane.key: (lane.state, lane.symbol) for lane in displayed.lanes}
         rows = []
         for lane in filtered:
-            displayed_lane = states.get(lane.key)
-            state = None if displayed_lane is None else displayed_lane.state
-            sign = None if displayed_lane is None else displayed_lane.symbol
+            state, sign = states.get(lane.key, (None, None))
             lane = replace(lane, state=state, symbol=sign)
             cells = partial(self._cells, lane, names, cursor, known_until)
             labels_line = (line((self._label(lane), DIM)) or line(" ")) if roomy else ()
@@ -527,8 +499,8 @@ class TimelineScreen(ListScreen):
             columns = work()
         except Exception as error:
             self.call_later(self.context.show_error, "the chart failed", error)
-            return
-        self.call_later(self._show_stacks, view, columns)
+        else:
+            self.call_later(self._show_stacks, view, columns)
 
     def _show_stacks(self, view: _View, columns: list[Stack]) -> None:
         if self._view is view:
@@ -564,11 +536,8 @@ class TimelineScreen(ListScreen):
 
     def _cursor(self, timeline: Timeline) -> float:
         """Return the cursor in seconds since the start; None follows the end."""
-        return (
-            timeline.seconds
-            if self.cursor_seconds is None
-            else max(0.0, min(self.cursor_seconds, timeline.seconds))
-        )
+        end, cursor = timeline.seconds, self.cursor_seconds
+        return end if cursor is None else max(0.0, min(cursor, end))
 
     def _window(self, timeline: Timeline, cell_count: int) -> VisibleWindow:
         """Return the visible window: all, or the zoomed part around the cursor."""
@@ -633,9 +602,8 @@ class TimelineScreen(ListScreen):
         if times:
             self._go(times[0 if direction > 0 else -1])
         else:
-            self.show_message(
-                f"nothing happened to this run {'after' if direction > 0 else 'before'}"
-            )
+            when = "after" if direction > 0 else "before"
+            self.show_message(f"nothing happened to this run {when}")
 
     action_change_before = partialmethod(_to_change, -1)
     action_change_after = partialmethod(_to_change, 1)

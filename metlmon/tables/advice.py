@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
-
-from msgspec import Struct
 
 from metlmon.placement.chains import name_list, pool_names
 from metlmon.placement.types import NOTABLE, PlacementPlan, PlanGain, RunPlacement, WhatIf
@@ -24,34 +22,14 @@ MAX_NAMES: Final = 8
 """Maximum number of runs named in one line."""
 
 
-def _where_text(
-    pools: Sequence[ResourcePool], known: Set[ResourcePool], names: Mapping[ResourcePool, str]
-) -> str:
-    """The names of the pools; for more than three, ``anywhere but`` the others if those are few."""
-    others = sorted(names[pool] for pool in known - set(pools))
-    if len(pools) > 3 and len(others) <= 2:
-        return f"anywhere but {name_list(others)}" if others else "anywhere"
-    return ", ".join(plain(names[pool], NAME_LIMIT) for pool in pools)
-
-
-class PlanRow(Struct, frozen=True):
-    """Runs whose next epochs may go to the same pools."""
-
-    runs: tuple[RunPlacement, ...]
-
-    @property
-    def reason(self) -> str:
-        """The common reason of these runs; "" if they differ."""
-        reasons = {run.reason for run in self.runs}
-        return reasons.pop() if len(reasons) == 1 else ""
+PlanRow = Sequence[RunPlacement]
+"""Runs whose next epochs may go to the same pools."""
 
 
 def plan_rows(plan: PlacementPlan) -> list[PlanRow]:
     """The runs of a plan by their pools, the most runs first."""
     groups = group_by(plan.runs, lambda run: frozenset(run.pools))
-    return sorted(
-        (PlanRow(tuple(runs)) for runs in groups.values()), key=lambda row: -len(row.runs)
-    )
+    return sorted(groups.values(), key=lambda runs: -len(runs))
 
 
 def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> list[Column[PlanRow]]:
@@ -60,15 +38,25 @@ def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> lis
     names = pool_names(known)
 
     def runs(row: PlanRow) -> str:
-        text = ", ".join(plain(each.run, NAME_LIMIT) for each in row.runs)
-        return text if len(text) <= NAME_LIMIT else count(len(row.runs), "run")
+        text = ", ".join(plain(each.run, NAME_LIMIT) for each in row)
+        return text if len(text) <= NAME_LIMIT else count(len(row), "run")
 
     def where(row: PlanRow) -> str:
-        return _where_text(row.runs[0].pools, known, names)
+        pools = row[0].pools
+        others = sorted(names[pool] for pool in known - set(pools))
+        # Of many pools, those that are left out say more.
+        if len(pools) > 3 and len(others) <= 2:
+            return f"anywhere but {name_list(others)}" if others else "anywhere"
+        return ", ".join(plain(names[pool], NAME_LIMIT) for pool in pools)
+
+    def reason(row: PlanRow) -> str:
+        """The common reason of these runs, if they have one."""
+        reasons = {run.reason for run in row}
+        return plain(reasons.pop(), REASON_LIMIT) if len(reasons) == 1 else ""
 
     return [
         Column("run", runs, minimum=7, maximum=NAME_LIMIT),
-        Column("epochs", lambda row: round(sum(sum(run.epochs) for run in row.runs)), Kind.COUNT),
+        Column("epochs", lambda row: round(sum(sum(run.epochs) for run in row)), Kind.COUNT),
         Column(
             "where",
             lambda row: where(row) or "nowhere",
@@ -78,14 +66,7 @@ def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> lis
             comfortable=24,
             maximum=60,
         ),
-        Column(
-            "reason",
-            lambda row: plain(row.reason, REASON_LIMIT),
-            drop=1,
-            style=DIM,
-            minimum=10,
-            comfortable=24,
-        ),
+        Column("reason", reason, drop=1, style=DIM, minimum=10, comfortable=24),
     ]
 
 
@@ -157,20 +138,16 @@ def _gain_sentence(plan: PlacementPlan) -> Line:
 def _gain_text(gain: PlanGain) -> str:
     """``6h of 43d (1 %; 80 % interval: −8h to 20h)``."""
     left = signed_text(gain.hours / gain.share)
-    share = f"{100 * gain.share:.0f} %; 80 % interval: {gain_range(gain)}"
+    ends = f"{signed_text(gain.low)} to {signed_text(gain.high)}"
+    if gain.low >= 0:
+        ends = range_text(gain.low * HOUR, gain.high * HOUR)
+    share = f"{100 * gain.share:.0f} %; 80 % interval: {ends}"
     return f"{signed_text(gain.hours)} of {left} ({share})"
 
 
 def signed_text(hours: float) -> str:
     """``6h``, ``−8h``."""
     return f"{'−' if hours < 0 else ''}{approximate_text(abs(hours) * HOUR)}"
-
-
-def gain_range(gain: PlanGain) -> str:
-    """``3–22d``, ``−8h to 20h``."""
-    if gain.low >= 0:
-        return range_text(gain.low * HOUR, gain.high * HOUR)
-    return f"{signed_text(gain.low)} to {signed_text(gain.high)}"
 
 
 def shows_plan(plan: PlacementPlan) -> bool:

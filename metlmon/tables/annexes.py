@@ -71,6 +71,12 @@ def warning_lines(report: AnnexReport, room: int | None = None) -> list[Line]:
 def columns(report: AnnexReport) -> list[Column[Annex]]:
     """The columns of annexes, without those for which nothing is known."""
     rows, this_year = report.annexes, year_of(report.as_of)
+
+    def left_style(row: Annex) -> TextStyle:
+        if row.state in ABSENT:
+            return DIM
+        return NOTE if row.state is AnnexState.EXPIRING else PLAIN
+
     found: list[Column[Annex]] = [
         Column(
             "name",
@@ -90,7 +96,7 @@ def columns(report: AnnexReport) -> list[Column[Annex]]:
             title="ALIVE UNTIL",
             write=lambda end: _until(end, report.as_of),
         ),
-        Column("left", lambda r: r.seconds_left, Kind.DURATION, drop=1, style=_left_style),
+        Column("left", lambda r: r.seconds_left, Kind.DURATION, drop=1, style=left_style),
         Column("gpus", lambda r: r.gpus, Kind.COUNT, cell=_gpus),
         Column("model", lambda r: gpu_short(r.gpu) if r.gpu else None, title="GPU", drop=9),
         Column("nodes", lambda r: r.nodes, Kind.COUNT, drop=6, cell=_nodes),
@@ -165,28 +171,20 @@ def _text(text: str) -> str | None:
     return plain(text, NAME_LIMIT) or None
 
 
-def _number(value: int | None) -> str:
-    return UNKNOWN if value is None else number(value)
-
-
-def _left_style(row: Annex) -> TextStyle:
-    if row.state in ABSENT:
-        return DIM
-    return NOTE if row.state is AnnexState.EXPIRING else PLAIN
-
-
 def _gpus(row: Annex, _: int | None) -> Line:
     """``3/4``: busy, of all."""
     if row.gpus is None:
         return UNKNOWN_CELL
-    return line(f"{_number(row.gpus_busy)}/{number(row.gpus)}")
+    busy = UNKNOWN if row.gpus_busy is None else number(row.gpus_busy)
+    return line(f"{busy}/{number(row.gpus)}")
 
 
 def _nodes(row: Annex, _: int | None) -> Line:
     """``2``, or ``2/3``: of those requested."""
+    nodes = UNKNOWN if row.nodes is None else number(row.nodes)
     if row.nodes_requested is None:
-        return UNKNOWN_CELL if row.nodes is None else line(number(row.nodes))
-    return line(f"{_number(row.nodes)}/{number(row.nodes_requested)}")
+        return UNKNOWN_CELL if row.nodes is None else line(nodes)
+    return line(f"{nodes}/{number(row.nodes_requested)}")
 
 
 def _epochs(row: Annex, _: int | None) -> Line:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Final
 
 from metlmon.health.changes import Change, ChangeKind
@@ -55,10 +54,8 @@ def what_text(change: Change) -> str:
 
 def who_text(change: Change) -> str:
     """The name of the only run, or the number of runs."""
-    names = list(change.runs.values())
-    if len(names) > 1:
-        return count(len(names), "run")
-    return clip(names[0], 40) if names else ""
+    names = list(change.runs.values()) or [""]
+    return clip(names[0], 40) if len(names) == 1 else count(len(names), "run")
 
 
 def columns(this_year: int | None) -> list[Column[Change]]:
@@ -82,7 +79,9 @@ def estimate_text(then: Forecast | None, now: Forecast) -> str:
 
     ``then``: None if nothing had happened yet.
     """
-    new, old = _end(now), _end(then)
+    new, old = (
+        None if each is None else each.completed_at or each.expected_end for each in (now, then)
+    )
     if new is None and old is None:
         return ""
     seconds = (new - old).total_seconds() if new is not None and old is not None else 0.0
@@ -92,10 +91,6 @@ def estimate_text(then: Forecast | None, now: Forecast) -> str:
         return texts[0]
     parts = texts[0], moved if abs(seconds) >= 60 else "", f"was {texts[1].removeprefix('ETA ')}"
     return ", ".join(filter(None, parts))
-
-
-def _end(forecast: Forecast | None) -> datetime | None:
-    return None if forecast is None else forecast.completed_at or forecast.expected_end
 
 
 def _end_text(forecast: Forecast) -> str:

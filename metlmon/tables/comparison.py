@@ -6,10 +6,8 @@ Pure functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
-
-from msgspec import Struct
 
 from metlmon.health.types import Health, HealthEntry
 from metlmon.jobfiles.records import Point
@@ -20,7 +18,14 @@ from metlmon.stats.run_figures import ComparedRun, Comparison
 from metlmon.tables.curves import change_cell, last_cell, value_cell
 from metlmon.tables.estimates import run_remaining_text
 from metlmon.tables.health import SEVERITIES
-from metlmon.tables.layout import MARGIN, UNKNOWN_CELL, Column, fit_columns, table_lines
+from metlmon.tables.layout import (
+    MARGIN,
+    UNKNOWN_CELL,
+    Column,
+    count_cell,
+    fit_columns,
+    table_lines,
+)
 from metlmon.tables.runs import epochs_text, hours_cell
 from metlmon.tables.sweep import BEST, BEST_STYLE, short_values
 from metlmon.text import formatting
@@ -48,13 +53,6 @@ MIN_RUNS: Final = 2
 """Minimum number of runs to compare."""
 
 
-class ComparisonLines(Struct, frozen=True):
-    """The table; ``shown``: the number of runs that fit."""
-
-    lines: list[Line]
-    shown: int
-
-
 def comparison_lines(
     comparison: Comparison,
     forecast: Forecast | None,
@@ -62,10 +60,10 @@ def comparison_lines(
     cells: int | None,
     *,
     names: Sequence[Line],
-) -> ComparisonLines:
+) -> tuple[list[Line], int]:
     """The runs side by side in ``cells`` cells (None: unlimited), below their ``names``.
 
-    ``forecast`` and ``health`` are None while unknown.
+    ``forecast`` and ``health`` are None while unknown. The second value: how many runs fit.
     """
     runs = comparison.runs
     rows = [CompareRow("", names, line(("difference", DIM)))]
@@ -79,46 +77,35 @@ def comparison_lines(
     ):
         group_rows = list(group)
         rows += [*group_rows, blank] if group_rows else []
-    columns: list[Column[CompareRow]] = [
-        Column("what", lambda row: row[0], title="", style=DIM, maximum=NAME_CELLS)
-    ]
-    columns += [
-        Column(
-            str(index),
-            partial(_text, index=index),
+
+    def column(
+        name: str, drop: int, cell_of: Callable[[CompareRow], Line], **more: Any
+    ) -> Column[CompareRow]:
+        return Column(
+            name,
+            lambda row: text(cell_of(row)),
             title="",
             align="right",
-            drop=0 if index < MIN_RUNS else index,
-            cell=partial(_cell, index=index),
-            minimum=RUN_CELLS,
-            comfortable=RUN_CELLS,
-            maximum=MAX_CELLS,
+            drop=drop,
+            cell=lambda row, _: cell_of(row),
+            **more,
         )
-        for index in range(len(runs))
-    ]
+
+    columns = [Column[CompareRow]("what", itemgetter(0), title="", style=DIM, maximum=NAME_CELLS)]
+    bounds = {"minimum": RUN_CELLS, "comfortable": RUN_CELLS, "maximum": MAX_CELLS}
+
+    def run_column(index: int) -> Column[CompareRow]:
+        drop = 0 if index < MIN_RUNS else index
+        return column(str(index), drop, lambda row: row.cells[index], **bounds)
+
+    columns += map(run_column, range(len(runs)))
     if len(runs) == MIN_RUNS:
-        difference = Column[CompareRow](
-            "difference",
-            lambda row: text(row.difference),
-            title="",
-            align="right",
-            drop=MIN_RUNS,
-            cell=lambda row, _: row.difference,
-        )
-        columns.append(difference)
+        columns.append(column("difference", MIN_RUNS, lambda row: row.difference))
     shown = len(runs)
     if cells is not None:
         fitting = fit_columns(columns, rows, cells + MARGIN + 1)
         shown = len(fitting.keys() - {"what", "difference"})
-    return ComparisonLines(table_lines(columns, rows[:-1], cells)[1:], shown)
-
-
-def _text(row: CompareRow, index: int) -> str:
-    return text(row.cells[index])
-
-
-def _cell(row: CompareRow, max_width: int | None, index: int) -> Line:
-    return row.cells[index]
+    return table_lines(columns, rows[:-1], cells)[1:], shown
 
 
 def _difference(values: Sequence[float | None], write: Callable[[Any], str]) -> Line:
@@ -175,10 +162,6 @@ def _metric_rows(comparison: Comparison) -> Iterator[CompareRow]:
     def best(run: ComparedRun) -> Line:
         return value_cell(run.curve.best, BEST_STYLE if run.best else PLAIN)
 
-    def epoch(run: ComparedRun) -> Line:
-        best = run.curve.best
-        return UNKNOWN_CELL if best is None else line(formatting.epoch_text(best.epoch))
-
     runs = comparison.runs
     curves, goal = [run.curve for run in runs], runs[0].curve.goal
     yield CompareRow(
@@ -189,20 +172,18 @@ def _metric_rows(comparison: Comparison) -> Iterator[CompareRow]:
     bests = [curve.best for curve in curves]
     yield CompareRow("best", list(map(best, runs)), _metric_difference(bests, goal))
     numbers = [None if each is None else each.epoch for each in bests]
-    epochs = _difference(numbers, formatting.number)
-    yield CompareRow("best in epoch", list(map(epoch, runs)), epochs)
+    texts = [UNKNOWN_CELL if n is None else line(formatting.epoch_text(n)) for n in numbers]
+    yield CompareRow("best in epoch", texts, _difference(numbers, formatting.number))
     yield CompareRow("trend", [symbol_span(curve_symbol(curve)) for curve in curves])
 
 
 def _progress_rows(
     runs: Sequence[ComparedRun], forecast: Forecast | None, health: Health | None
 ) -> Iterator[CompareRow]:
-    def state(run: ComparedRun) -> Line:
-        return symbol_span(gate_symbol(run.row) or STATES[run.row.state])
-
     done = _difference([run.row.epochs_done for run in runs], formatting.number)
     yield CompareRow("epochs", [line(epochs_text(run.row)) for run in runs], done)
-    yield CompareRow("state", list(map(state, runs)))
+    states = [gate_symbol(run.row) or STATES[run.row.state] for run in runs]
+    yield CompareRow("state", list(map(symbol_span, states)))
     if health is not None:
         yield CompareRow("health", [_worst(run, health) for run in runs])
     if forecast is not None:
@@ -265,7 +246,6 @@ def _hours_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
 
 
 def _place_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
-    """Completed epochs by site, and by GPU model."""
     for word, places in (
         ("at", [dict(run.sites) for run in runs]),
         ("on", [dict(run.gpus) for run in runs]),
@@ -281,13 +261,9 @@ def _place_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
             name = formatting.gpu_short(place) if word == "on" else clip(place or "unknown", 40)
             counts = [each.get(place, 0) for each in places]
             more = _difference(counts, formatting.number)
-            yield CompareRow(f"  {word} {name}", list(map(_epochs, counts)), more)
+            yield CompareRow(f"  {word} {name}", list(map(count_cell, counts)), more)
         rest = ordered[MAX_PLACES:]
         if rest:
             label = f"  {word} {len(rest)} others"
             counts = [sum(each.get(place, 0) for place in rest) for each in places]
-            yield CompareRow(label, list(map(_epochs, counts)))
-
-
-def _epochs(epochs: int) -> Line:
-    return line((formatting.number(epochs), DIM if not epochs else PLAIN))
+            yield CompareRow(label, list(map(count_cell, counts)))

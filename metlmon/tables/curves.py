@@ -64,27 +64,18 @@ def progress(streamed: Streamed) -> Line:
 
     Example: ``64 %   1.17 steps/s   13:30:01 left   loss 48``.
     """
-    rate = streamed.steps_per_second
-    rate_text = None
+    rate, remaining = streamed.steps_per_second, streamed.seconds_left
+    parts = [line((percent(streamed), MOVING))]
+    if streamed.step is not None and streamed.steps is None:
+        parts.append(line((f"step {formatting.number(streamed.step)}", DIM)))
     if rate is not None and rate > 0:
-        slow = rate < 1
-        number = formatting.metric(1 / rate if slow else rate)
-        rate_text = f"{number} s/step" if slow else f"{number} steps/s"
-    remaining = streamed.seconds_left
-    return join(
-        (
-            line((percent(streamed), MOVING)),
-            line((f"step {formatting.number(streamed.step)}", DIM))
-            if streamed.step is not None and streamed.steps is None
-            else (),
-            line(rate_text) if rate_text else (),
-            line(formatting.duration(remaining), (" left", DIM)) if remaining is not None else (),
-            line(("loss ", DIM), formatting.metric(streamed.loss))
-            if streamed.loss is not None
-            else (),
-        ),
-        line("   "),
-    )
+        slow = f"{formatting.metric(1 / rate)} s/step"
+        parts.append(line(slow if rate < 1 else f"{formatting.metric(rate)} steps/s"))
+    if remaining is not None:
+        parts.append(line(formatting.duration(remaining), (" left", DIM)))
+    if streamed.loss is not None:
+        parts.append(line(("loss ", DIM), formatting.metric(streamed.loss)))
+    return join(parts, line("   "))
 
 
 def percent(streamed: Streamed | None) -> str:
@@ -276,12 +267,8 @@ def _course(curve: MetricCurve, _: int | None) -> Line:
 def _now(curve: MetricCurve, max_width: int | None) -> Line:
     if curve.streamed is None:
         return ()
-    epoch = (
-        ""
-        if curve.running_epoch is None
-        else f"epoch {formatting.epoch_number(curve.running_epoch)}  "
-    )
-    long_form = line((epoch, DIM)) + progress(curve.streamed)
+    epoch = formatting.epoch_text(curve.running_epoch)
+    long_form = line((f"epoch {epoch}  " if epoch else "", DIM)) + progress(curve.streamed)
     short_form = line((percent(curve.streamed), MOVING))
     return long_form if max_width is None else first_that_fits((long_form, short_form), max_width)
 
@@ -301,17 +288,13 @@ def empty(metrics: MetricSettings, curves: Curves, dagdir: str) -> list[Line]:
         line("  ", ("Looked for, below ", DIM), dagdir, (":", DIM)),
     ]
     for pattern in metrics.files[:4]:
-        place = plain(pattern, 60)
-        if uuid and "{uuid}" in place:
-            place = place.replace("{uuid}", uuid)
+        place = plain(pattern, 60).replace("{uuid}", uuid or "{uuid}")
         place = place.replace("{run}", name or "{run}")
         lines.append(line("    ", f"{place}/version_<k>/metrics.csv"))
     lines.append(line("    ", "wandb/offline-run-*/*.wandb", (" in the same directories", DIM)))
     lines += [
-        line(
-            "    ", plain(pattern_setting.file, 60), (f" for {clip(pattern_setting.name, 40)}", DIM)
-        )
-        for pattern_setting in metrics.patterns[:4]
+        line("    ", plain(each.file, 60), (f" for {clip(each.name, 40)}", DIM))
+        for each in metrics.patterns[:4]
     ]
     lines.append(line("    ", "*.out", (f" of the jobs, for a {clip(metrics.primary, 40)}", DIM)))
     return [

@@ -94,9 +94,6 @@ def columns(
     def change(e: Epoch) -> float | None:
         return values[e.node_key].change if e.node_key in values else None
 
-    def draw_change(e: Epoch, _: int | None) -> Line:
-        return change_cell(change(e), goal, change_format) if e.node_key in values else ()
-
     row, run = view.row, view.row.run
     job = row.item == "job"
     unit = row.hours.measure.short
@@ -144,7 +141,9 @@ def columns(
             Kind.NUMBER,
             doc="its change per epoch, since the value before",
             drop=2.5,
-            cell=draw_change,
+            cell=lambda e, _: (
+                change_cell(change(e), goal, change_format) if e.node_key in values else ()
+            ),
             minimum=METRIC_CELLS,
         ),
         Column(
@@ -464,7 +463,6 @@ def evaluation_to_open(row: Epoch) -> Epoch | None:
 
 
 def _trouble_line(row: Epoch, errors: Errors, cells: int) -> Line:
-    """Why an evaluation is in trouble, and whether its node failed."""
     name = clip(row.node, 40)
     if row.state is State.HELD:
         reason = hold_reason(row.hold_reason) if row.hold_reason else "the log gives no reason"

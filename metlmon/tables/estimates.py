@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -49,13 +48,12 @@ def approximate_text(seconds: float) -> str:
 
 def range_text(low: float, high: float) -> str:
     """``4–9d``, ``20h–3d``."""
-    dash = "–"
     (first, unit), (second, other) = _in_unit(low), _in_unit(high)
     if (first, unit) == (second, other):
         return approximate_text(high)
     if unit == other and unit:
-        return f"{first}{dash}{approximate_text(high)}"
-    return f"{approximate_text(low)}{dash}{approximate_text(high)}"
+        return f"{first}–{approximate_text(high)}"
+    return f"{approximate_text(low)}–{approximate_text(high)}"
 
 
 def interval_text(value: Interval | None) -> str:
@@ -93,11 +91,10 @@ def durations_text(value: EpochDurations | None) -> str:
 
 def epochs_text(forecast: Forecast) -> str:
     """``14 of 30 epochs done, 16 skipped``."""
+    skipped = forecast.epochs_skipped
     done = f"{at_least(number(forecast.epochs_done), forecast.epochs_unknown > 0)} of "
     done += f"{count(forecast.epochs_total, forecast.item)} done"
-    return done + (
-        f", {number(forecast.epochs_skipped)} skipped" if forecast.epochs_skipped else ""
-    )
+    return done + (f", {number(skipped)} skipped" if skipped else "")
 
 
 def remaining_text(forecast: Forecast, brief: bool = False) -> str:
@@ -108,9 +105,14 @@ def remaining_text(forecast: Forecast, brief: bool = False) -> str:
     if forecast.remaining is None:
         why = plain(forecast.missing_reason or "")
         return f"ETA {why}" if why.startswith("unknown") else why
-    end = end_text(forecast.as_of, forecast.remaining)
-    excluded = excluded_text(forecast.excluded, brief) if forecast.excluded else ""
-    return f"{end} · {excluded}" if excluded else end
+    end, excluded = end_text(forecast.as_of, forecast.remaining), forecast.excluded
+    if not excluded:
+        return end
+    if len(excluded) > 1 or brief:
+        return f"{end} · excludes {count(len(excluded), 'stopped run')}"
+    name, why = excluded[0]
+    why = why.removeprefix("is ").removeprefix("was ")
+    return f"{end} · excludes {clip(name, 24)} ({why})"
 
 
 def end_text(as_of: datetime | None, remaining: Interval) -> str:
@@ -121,9 +123,8 @@ def end_text(as_of: datetime | None, remaining: Interval) -> str:
 
 def slots_text(forecast: Forecast) -> str:
     """``4 epochs at a time``; "" if runs do not wait for each other."""
-    if forecast.slots is None:
-        return ""
-    return f"{count(forecast.slots, forecast.item)} at a time"
+    slots = forecast.slots
+    return "" if slots is None else f"{count(slots, forecast.item)} at a time"
 
 
 def eta_text(as_of: datetime, remaining: Interval) -> str:
@@ -151,23 +152,11 @@ def _date_text(when: datetime, this_year: int | None) -> str:
     return f"{when.day} {when:%b}" + ("" if when.year == this_year else f" {when.year}")
 
 
-def excluded_text(excluded: Sequence[tuple[str, str]], brief: bool = False) -> str:
-    """``excludes run4 (held)``; ``excludes 9 stopped runs``."""
-    if len(excluded) > 1 or brief:
-        return f"excludes {count(len(excluded), 'stopped run')}"
-    name, why = excluded[0]
-    return f"excludes {clip(name, 24)} ({why.removeprefix('is ').removeprefix('was ')})"
-
-
 def run_remaining_text(run: RunForecast, this_year: int | None = None) -> str:
     """``6 d (4–9 d)`` for a run, the date of its end, or why there is no estimate."""
     if not run.epochs_left:
-        word = "stopped" if run.stopped else "done"
-        return (
-            f"{word} {moment(run.completed_at, this_year)}"
-            if run.completed_at is not None
-            else word
-        )
+        ended = "" if run.completed_at is None else f" {moment(run.completed_at, this_year)}"
+        return f"{'stopped' if run.stopped else 'done'}{ended}"
     return interval_text(run.remaining) if run.remaining is not None else run.missing_reason or ""
 
 
@@ -186,15 +175,11 @@ BAR: Final = 8
 
 SURENESS_STYLES: Final = {"good": GOOD, "fair": TextStyle(), "rough": NOTE}
 
-
 NAME_LIMIT: Final = 24
 
 
 def backtest_columns() -> list[Column[Prediction]]:
     """The columns of estimates made in the past."""
-
-    def estimate(row: Prediction) -> str:
-        return f"{approximate_text(row.predicted)} ({range_text(row.low, row.high)})"
 
     def percent(error: float) -> str:
         return f"{100 * error:+.0f} %"
@@ -207,7 +192,9 @@ def backtest_columns() -> list[Column[Prediction]]:
             lambda row: row.predicted,
             Kind.DURATION,
             align="left",
-            cell=lambda row, _: line(estimate(row)),
+            cell=lambda row, _: line(
+                f"{approximate_text(row.predicted)} ({range_text(row.low, row.high)})"
+            ),
         ),
         Column(
             "truth", lambda row: row.actual, Kind.DURATION, align="left", write=approximate_text
@@ -249,9 +236,6 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         stopped = (run.missing_reason or "").startswith("stopped")
         style = GOOD if not run.epochs_left else BAD if stopped else DIM
         return line((run_remaining_text(run, this_year), style))
-
-    def end(run: RunForecast, _: int | None) -> Line:
-        return line(run_end_text(run, this_year)) or UNKNOWN_CELL
 
     return [
         Column("run", lambda run: clip(run.run, 40), minimum=5, comfortable=12),
@@ -321,6 +305,6 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
             title="ETA",
             doc="when the run ends",
             drop=2,
-            cell=end,
+            cell=lambda run, _: line(run_end_text(run, this_year)) or UNKNOWN_CELL,
         ),
     ]

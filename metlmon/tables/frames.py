@@ -368,28 +368,22 @@ def listing(tables: Iterable[FrameTable], width: int) -> str:
     """The documentation of the columns in lines of ``width`` cells."""
     parts = []
     for table in tables:
-        types = {
-            column.name: f"{dtype(column)} ({unit(column)})"
-            if unit(column) not in ("", TIMES_UNIT)
-            else dtype(column)
-            for column in table.columns
-        }
+        types = {}
+        for column in table.columns:
+            shown = "" if unit(column) in ("", TIMES_UNIT) else f" ({unit(column)})"
+            types[column.name] = dtype(column) + shown
         name, type_ = max(map(len, types)), max(map(len, types.values()))
         parts.append(f"{table.name}: a row is {table.row}\n")
         for column in table.columns:
             start = f"  {column.name:<{name}}  {types[column.name]:<{type_}}  "
             room = max(20, width - len(start))
-            first, *others = wrap(_meaning(column), room, break_on_hyphens=False)
+            # States are too many to be listed.
+            named = column.words and column.words != tuple(State)
+            meaning = f"{column.doc}; one of {', '.join(column.words)}" if named else column.doc
+            first, *others = wrap(meaning, room, break_on_hyphens=False)
             parts += [f"{start}{first}\n", *(f"{' ' * len(start)}{line}\n" for line in others)]
         parts.append("\n")
     return "".join(parts[:-1])
-
-
-def _meaning(column: AnyColumn) -> str:
-    """The meaning of a column, with its possible words if they are few."""
-    if not column.words or column.words == tuple(State):
-        return column.doc
-    return f"{column.doc}; one of {', '.join(column.words)}"
 
 
 # --- frames -----------------------------------------------------------------------------------
@@ -576,11 +570,9 @@ class Frames:
         window = "" if self._window.unbounded else f", {window_text(self._window)}"
         lines = [f"metlmon: {plain(self.dagdir, 200)}{as_of}{window}"]
         for table in TABLES.values():
-            rows = sum(1 for _ in self._entries(table.name))
-            lines.append(
-                f"  .{table.name:<11}{count(rows, 'row'):>12} of "
-                f"{count(len(table.columns), 'column')}; a row is {table.row}"
-            )
+            rows = count(sum(1 for _ in self._entries(table.name)), "row")
+            columns = count(len(table.columns), "column")
+            lines.append(f"  .{table.name:<11}{rows:>12} of {columns}; a row is {table.row}")
         lines.append("  .columns says what the columns mean; .status and .ledger have the rest")
         return "\n".join(lines)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from metlmon.health.advice import own_steps
 from metlmon.health.types import KINDS, Health, HealthEntry, Severity, numbered
-from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.snapshot.records import Run
 from metlmon.tables.layout import Column, Kind, searched
@@ -27,6 +27,7 @@ from metlmon.text.formatting import (
     moment,
     number,
     plain,
+    year_of,
 )
 from metlmon.text.spans import (
     ALARM,
@@ -106,7 +107,7 @@ def headline_line(health: Health, *, brief: bool = False) -> Line:
 def _heading_lines(heading: str, entries: Sequence[HealthEntry], cells: int | None) -> list[Line]:
     runs = {run for entry in entries for run in entry.runs}
     symbol = SEVERITIES[entries[0].severity]
-    content = _titled(symbol, heading, count(len(runs), "run") if runs else "", cells, 1, BOLD)
+    content = _titled(symbol, heading, count(len(runs), "run") if runs else "", cells, 1)
     policy = entries[0].policy
     if policy:
         content += _wrapped(f"policy: {policy}", cells, 3, DIM)
@@ -123,7 +124,7 @@ def entry_lines(
 ) -> list[Line]:
     """One entry: what, how many and since when; its reason; the next step. Nothing is cut."""
     symbol = SEVERITIES[entry.severity]
-    lines = _titled(symbol, entry.text, _extent(entry), cells, indent, BOLD)
+    lines = _titled(symbol, entry.text, _extent(entry), cells, indent)
     inner = indent + 2
     facts = _facts(entry, health, as_of)
     if facts:
@@ -183,15 +184,14 @@ def _extent(entry: HealthEntry) -> str:
 
 def _facts(entry: HealthEntry, health: Health, as_of: datetime | None) -> str:
     """``run0 run5 run8 · 9 epochs blocked · since 2 Jan 10:06 · 6.0 GPU-h badput``."""
-    parts = [runs_text(entry, health.names)]
-    if entry.dag is not None and not entry.runs:
-        parts.append(plain(entry.dag, 80))
-    if entry.epochs_blocked:
-        parts.append(f"{count(entry.epochs_blocked, health.item)} blocked")
-    parts.append(since_text(entry, as_of))
-    if entry.gpu_hours:
-        parts.append(f"{hours(entry.gpu_hours)} {health.hour_unit} badput")
-    return " · ".join(part for part in parts if part)
+    parts = (
+        runs_text(entry, health.names),
+        plain(entry.dag or "", 80) if not entry.runs else "",
+        f"{count(entry.epochs_blocked, health.item)} blocked" if entry.epochs_blocked else "",
+        since_text(entry, as_of),
+        f"{hours(entry.gpu_hours)} {health.hour_unit} badput" if entry.gpu_hours else "",
+    )
+    return " · ".join(filter(None, parts))
 
 
 def runs_text(entry: HealthEntry, names: Mapping[str, str]) -> str:
@@ -215,20 +215,18 @@ def since_text(entry: HealthEntry, as_of: datetime | None) -> str:
     """``held 29d, removed in 1d`` if a policy will remove jobs; else ``since 2 Jan 10:06``."""
     if entry.since is None:
         return ""
-    this_year = as_of.year if as_of is not None else None
-    if entry.removal_at is not None and as_of is not None:
-        held = age((as_of - entry.since).total_seconds())
-        return f"held {held}, {removal_text(entry.removal_at, as_of)}"
     seconds = (as_of - entry.since).total_seconds() if as_of is not None else 0.0
+    if entry.removal_at is not None and as_of is not None:
+        return f"held {age(seconds)}, {removal_text(entry.removal_at, as_of)}"
     lasted = f" ({duration(seconds)})" if seconds > 0 else ""
-    return f"since {moment(entry.since, this_year)}{lasted}"
+    return f"since {moment(entry.since, year_of(as_of))}{lasted}"
 
 
 def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> Iterator[Line]:
     entries = health.closed_entries
     if not entries:
         return
-    this_year = as_of.year if as_of is not None else None
+    this_year = year_of(as_of)
     yield line((f" closed ({number(len(entries))})", BOLD))
     for entry in entries[:MAX_CLOSED]:
         lost = f"{hours(entry.gpu_hours)} {health.hour_unit}" if entry.gpu_hours else ""
@@ -247,31 +245,26 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
 # --- wrapping -----------------------------------------------------------------------------------
 
 
-def _titled(
-    symbol: Symbol, text: str, right: str, cells: int | None, indent: int, style: TextStyle
-) -> list[Line]:
+def _titled(symbol: Symbol, text: str, right: str, cells: int | None, indent: int) -> list[Line]:
     """A line with a symbol; ``right`` is at the right edge if it fits, else after the text."""
     head = line(" " * indent, (f"{symbol.glyph} ", style_of(symbol)))
     content = plain(text, REASON_LIMIT)
     if cells is None:
-        return [head + line((content, style), f"  {right}" if right else "")]
+        return [head + line((content, BOLD), f"  {right}" if right else "")]
     if right and width(head) + len(content) + len(right) + 4 <= cells:
         gap = cells - 1 - width(head) - width(line(content)) - len(right)
-        return [head + line((content, style), " " * gap, right)]
+        return [head + line((content, BOLD), " " * gap, right)]
     joined = f"{content}  {right}" if right else content
-    wrapped = wrap(joined, cells - indent - 3, style)
+    wrapped = wrap(joined, cells - indent - 3, BOLD)
     pad = line(" " * (indent + 2))
     return [(head if number == 0 else pad) + each for number, each in enumerate(wrapped)]
 
 
-def _wrapped(
-    text: str, cells: int | None, indent: int, style: TextStyle | None = None
-) -> list[Line]:
+def _wrapped(text: str, cells: int | None, indent: int, style: TextStyle = PLAIN) -> list[Line]:
     content = plain(text, REASON_LIMIT)
-    styled = style if style is not None else TextStyle()
     if cells is None:
-        return [line(" " * indent, (content, styled))]
-    return [line(" " * indent) + each for each in wrap(content, cells - indent - 1, styled)]
+        return [line(" " * indent, (content, style))]
+    return wrap(content, cells - 1, style, indent)
 
 
 TEXT_LIMIT: Final = 400
@@ -298,28 +291,13 @@ def mark(entry: HealthEntry) -> tuple[str, TextStyle]:
     return _MARKS.get(entry.kind, symbol.glyph), style_of(symbol) if entry.open else DIM
 
 
-def kind_title(entry: HealthEntry) -> str:
-    """The words for the kind of an entry."""
-    kind = KINDS.get(entry.kind)
-    return plain(entry.kind, NAME_LIMIT) if kind is None else kind.title
-
-
 def run_names(health: Health, entry: HealthEntry) -> list[str]:
     """The names of the runs of an entry."""
     return [plain(health.names.get(run, run), NAME_LIMIT) for run in entry.runs]
 
 
-def faulty_runs(health: Health | None) -> frozenset[str]:
-    """The keys of the runs that an open entry above a note concerns."""
-    return frozenset(run for entry in _serious(health) for run in entry.runs)
-
-
-def faulty_nodes(health: Health | None) -> frozenset[NodeKey]:
-    """The nodes that an open entry above a note concerns."""
-    return frozenset(node for entry in _serious(health) for node in entry.node_keys)
-
-
-def _serious(health: Health | None) -> list[HealthEntry]:
+def serious(health: Health | None) -> list[HealthEntry]:
+    """The open entries above a note; none while the health is unknown."""
     entries = () if health is None else health.open_entries
     return [entry for entry in entries if entry.severity is not Severity.NOTE]
 
@@ -383,8 +361,9 @@ def with_removal_clocks(
 
 def filter_text(health: Health, entry: HealthEntry) -> str:
     """The text of an entry that a filter searches."""
-    parts = [entry.kind, kind_title(entry), entry.text, entry.heading, entry.reason, entry.advice]
-    parts += [entry.site, entry.code_name, entry.policy, entry.dag, *run_names(health, entry)]
+    parts = [entry.kind, KINDS[entry.kind].title, entry.text, entry.heading]
+    parts += [entry.reason, entry.advice, entry.site, entry.code_name, entry.policy, entry.dag]
+    parts += run_names(health, entry)
     parts += [formatting.job_id(*job) for job in entry.jobs]
     return searched(*parts, "open" if entry.open else "closed")
 

@@ -102,14 +102,6 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
 # --- order and filter ----------------------------------------------------------------------
 
 
-def _newest_first(figures: Figures | None) -> float:
-    return 0.0 if figures is None or figures.as_of is None else -_seconds(figures.as_of)
-
-
-def _seconds(when: datetime) -> float:
-    return (when.replace(tzinfo=None) - datetime.min).total_seconds()
-
-
 def urgency(row: HomeRow) -> tuple[Any, ...]:
     """Sort key: live ensembles in trouble, other live ones, those that stopped, the rest.
 
@@ -124,7 +116,9 @@ def urgency(row: HomeRow) -> tuple[Any, ...]:
     else:
         rank = 2 if row.summary.needs_person else 4
     severity = (figures and figures.severity) or Severity.NOTE
-    time = 0.0 if figures is not None and figures.live else _newest_first(figures)
+    time = 0.0
+    if figures is not None and figures.as_of is not None and not figures.live:
+        time = (datetime.min - figures.as_of.replace(tzinfo=None)).total_seconds()
     return rank, list(Severity).index(severity), time, row.name
 
 
@@ -156,6 +150,15 @@ def columns(
 
     def eta(row: HomeRow, cells: int | None) -> Line:
         return _eta(row.figures, this_year, clock, cells)
+
+    def last_event(row: HomeRow) -> datetime | None:
+        """Without a zone, which only some logs have: the sort key."""
+        when = None if row.figures is None else row.figures.last_event
+        return when and when.replace(tzinfo=None)
+
+    def since_seen(row: HomeRow) -> str | None:
+        seen = None if row.figures is None else row.figures.since_seen
+        return seen and seen.partition(": ")[2]
 
     def health_or_eta(row: HomeRow, cells: int | None) -> Line:
         summary = row.summary
@@ -200,7 +203,7 @@ def columns(
         ),
         Column(
             "last",
-            _last_event,
+            last_event,
             Kind.TIME,
             doc="when its last event was",
             align="right",
@@ -237,7 +240,7 @@ def columns(
         ),
         Column(
             "seen",
-            _since_seen,
+            since_seen,
             title="SINCE YOU LOOKED",
             doc="what is new since you looked at it",
             drop=4,
@@ -328,22 +331,7 @@ def _health(row: HomeRow, cells: int | None) -> Line:
 
 def _badput(row: HomeRow) -> float | None:
     spent = None if row.figures is None else row.figures.hours
-    if spent is None or spent.goodput + spent.badput <= 0:
-        return None
-    return spent.badput / (spent.goodput + spent.badput)
-
-
-def _since_seen(row: HomeRow) -> str | None:
-    figures = row.figures
-    if figures is None or figures.since_seen is None:
-        return None
-    return figures.since_seen.partition(": ")[2]
-
-
-def _last_event(row: HomeRow) -> datetime | None:
-    """Sort key: without a zone, which only some logs have."""
-    when = None if row.figures is None else row.figures.last_event
-    return when and when.replace(tzinfo=None)
+    return None if spent is None or not spent.ended else spent.badput / spent.ended
 
 
 def _last(figures: Figures | None, clock: datetime) -> Line:
@@ -405,11 +393,8 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
     parts: list[Line] = []
     lines: list[Line] = []
     if figures is not None and figures.as_of is not None:
-        parts.append(
-            line(("● live", MOVING))
-            if figures.live
-            else line((f"snapshot {moment(figures.as_of, this_year)}", DIM))
-        )
+        then = line((f"snapshot {moment(figures.as_of, this_year)}", DIM))
+        parts.append(line(("● live", MOVING)) if figures.live else then)
     if figures is not None:
         spent = figures.hours
         if spent.badput > 0:

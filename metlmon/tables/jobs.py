@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from metlmon.snapshot.records import HOUR, HourUnit, Job
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, searched
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, clip
-from metlmon.text.spans import file_name, line
+from metlmon.text.spans import Line, file_name, line
 
 
 def filter_text(row: Job) -> str:
     """The text of a job that a filter searches."""
     names = formatting.job_id(row.cluster, row.proc), row.run, row.uuid, row.node_name, row.dag
     return searched(*names, row.site, row.target, STATES[row.state].word)
+
+
+def dag_column(**more: Any) -> Column[Any]:
+    """The DAG file of a row; ``more``: further fields of the column."""
+
+    def cell(row: Any, width: int | None) -> Line:
+        return line(file_name(row.dag, width)) if row.dag else UNKNOWN_CELL
+
+    return Column("dag", lambda row: row.dag, cell=cell, **more)
 
 
 def columns(jobs: Sequence[Job], this_year: int | None, unit: HourUnit) -> list[Column[Job]]:
@@ -38,13 +48,7 @@ def columns(jobs: Sequence[Job], this_year: int | None, unit: HourUnit) -> list[
 
     shown: list[Column[Job]] = [
         Column("job", lambda row: formatting.job_id(row.cluster, row.proc)),
-        Column(
-            "dag",
-            lambda row: row.dag,
-            drop=1,
-            cell=lambda row, width: line(file_name(row.dag, width)) if row.dag else UNKNOWN_CELL,
-            maximum=24,
-        ),
+        dag_column(drop=1, maximum=24),
         Column("node", node, minimum=18, identifies=node),
         Column("state", lambda row: STATES[row.state], Kind.STATE),
         Column("since", lambda row: row.since, Kind.TIME, drop=3, year=this_year),

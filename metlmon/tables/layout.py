@@ -216,6 +216,11 @@ class ColumnWidths(dict[str, int]):
 UNKNOWN_CELL: Final = line((UNKNOWN, DIM))
 
 
+def count_cell(value: int) -> Line:
+    """A number, dim for 0."""
+    return line((formatting.number(value), PLAIN if value else DIM))
+
+
 class ColumnChoice(Struct, frozen=True):
     """Which columns of a table are shown besides its first one, which always is.
 
@@ -284,10 +289,8 @@ def fit_columns(
         _widen(widths, room, {s.name: _reserved_width(s, rows) for s in fitting if s.reserve})
     _widen(widths, room, {column.name: column.grow for column in fitting})
     for column in fitting:
-        if column.identifies is not None:
-            widths.names[column.name] = _short_names(
-                column, column.identifies, rows, widths[column.name]
-            )
+        if (name_of := column.identifies) is not None:
+            widths.names[column.name] = _short_names(column, name_of, rows, widths[column.name])
     return widths
 
 
@@ -311,8 +314,7 @@ def distinct_texts(names: Collection[str], cells: int) -> dict[str, str]:
     Names that would look the same lose what all of them share at the beginning and at the end,
     then what some of them share; the ends of names are kept the longest.
     """
-    texts = {name: crop_middle(name, cells) for name in names}
-    return _tell_apart(texts, cells)
+    return _tell_apart({name: crop_middle(name, cells) for name in names}, cells)
 
 
 def _tell_apart(texts: dict[str, str], cells: int) -> dict[str, str]:
@@ -392,9 +394,7 @@ def _shrink(
     minimum_widths: Mapping[str, int],
 ) -> None:
     while _total_width(columns, widths) > room:
-        shrinkable = [
-            column for column in columns if widths[column.name] > minimum_widths[column.name]
-        ]
+        shrinkable = [each for each in columns if widths[each.name] > minimum_widths[each.name]]
         if not shrinkable:
             return
         widest = max(shrinkable, key=lambda column: widths[column.name])
@@ -408,16 +408,11 @@ def table_columns(
     mark: str = "",
 ) -> list[TableColumn]:
     """The columns that fit, for the table widget; the one named ``sorted_by`` has the ``mark``."""
+    marks = {sorted_by: mark}
     return [
-        TableColumn(
-            column.title,
-            widths[column.name],
-            column.alignment,
-            column.name,
-            mark if column.name == sorted_by else "",
-        )
-        for column in columns
-        if column.name in widths
+        TableColumn(c.title, widths[c.name], c.alignment, c.name, marks.get(c.name, ""))
+        for c in columns
+        if c.name in widths
     ]
 
 
@@ -477,14 +472,13 @@ def table_lines(
             for i, column in enumerate(shown)
         ]
     heading = tuple(line((column.title, heading_style)) for column in fitting)
-    return [_join_cells(cells, fitting) for cells in (heading, *cells_of_rows)]
-
-
-def _join_cells(cells: Sequence[Line], fitting: Sequence[TableColumn]) -> Line:
-    """The cells side by side; the last one is not padded on its right."""
-    content: Line = ()
-    for i, (cell, column) in enumerate(zip(cells, fitting, strict=True)):
-        last = i == len(fitting) - 1 and column.align == "left"
-        padded = crop(cell, column.width) if last else fit(cell, column.width, column.align)
-        content += (line(" " * GAP) if i else ()) + padded
-    return content
+    lines = []
+    for cells in (heading, *cells_of_rows):
+        content: Line = ()
+        for i, (cell, column) in enumerate(zip(cells, fitting, strict=True)):
+            # The last one is not padded on its right.
+            is_last = i == len(fitting) - 1 and column.align == "left"
+            padded = crop(cell, column.width) if is_last else fit(cell, column.width, column.align)
+            content += (line(" " * GAP) if i else ()) + padded
+        lines.append(content)
+    return lines

@@ -119,10 +119,9 @@ def _node(item: TreeItem, _: int | None) -> Line:
     lead = line(_mark(row))
     if row.node is not None:
         return lead + _node_title(row, node)
-    times = "×"
     match row.kind:
         case "alike":
-            name = line((f"{formatting.number(int(row.title))} {times} ", BOLD))
+            name = line((f"{formatting.number(int(row.title))} × ", BOLD))
             name += line(name_range(row.first, row.last))
         case "line":
             name = line(name_range(row.first, row.last))
@@ -153,9 +152,9 @@ def _state(item: TreeItem, _: int | None) -> Line:
     if not row.counts:
         return ()
     state, number = row.counts[0]
-    if len(row.counts) == 1:
-        return symbol_span(STATES[state])
     sign = STATES[state]
+    if len(row.counts) == 1:
+        return symbol_span(sign)
     return line((f"{sign.glyph} {formatting.number(number)} {sign.word}", style_of(sign)))
 
 
@@ -175,13 +174,10 @@ def _why(errors: Errors, item: TreeItem, max_width: int | None) -> Line:
     node = item[1] or item[2]
     if node is None:
         return ()
-    if node.hold_reason:
-        text = hold_reason(node.hold_reason)
-        return line(
-            (text if max_width is None else crop_middle(text, max_width), _reason_style(node))
-        )
-    text = state_reason(node, errors)
-    if max_width is not None and len(text) > max_width:
+    text = hold_reason(node.hold_reason) if node.hold_reason else state_reason(node, errors)
+    if max_width is not None and node.hold_reason:
+        text = crop_middle(text, max_width)
+    elif max_width is not None and len(text) > max_width:
         text = text.replace(WAITS, "after ", 1)
     return line((text, _reason_style(node)))
 
@@ -194,13 +190,9 @@ def _reason_style(node: NodeRow) -> TextStyle:
 
 def state_counts(row: TreeRow) -> Line:
     """Render the counts by state of a row: ``■ 1  ▶ 2  · 17  ✓ 12``."""
-    return join(
-        (
-            line((STATES[s].glyph, style_of(STATES[s])), f" {formatting.number(n)}")
-            for s, n in row.counts
-        ),
-        line("  "),
-    )
+    signs = ((STATES[state], number) for state, number in row.counts)
+    counts = (line((s.glyph, style_of(s)), f" {formatting.number(n)}") for s, n in signs)
+    return join(counts, line("  "))
 
 
 def _site(item: TreeItem, max_width: int | None) -> Line:

@@ -156,10 +156,8 @@ def group_columns(by: By, groups: Sequence[ResourceGroup]) -> list[Column[Any]]:
         return f"{number(row.measured)} of {number(row.executions)}"
 
     def computed(row: ResourceGroup, _: int | None) -> Line:
-        done = row.computed_gpu_hours
-        return _cell(
-            UNKNOWN if done is None else f"{hours(done)} of {hours(row.measured_gpu_hours)}"
-        )
+        done, of = row.computed_gpu_hours, hours(row.measured_gpu_hours)
+        return _cell(UNKNOWN if done is None else f"{hours(done)} of {of}")
 
     columns: list[Column[Any]] = [
         Column(

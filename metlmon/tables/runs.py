@@ -99,7 +99,13 @@ REASON_CELLS: Final = 100
 ORDERS: Final = (
     ("DAG order", None),
     "best",
-    ("what needs attention", lambda row: (_urgency(row), -(row.seconds or 0.0))),
+    (
+        "what needs attention",
+        lambda row: (
+            URGENCY[State.WAITING if row.is_between_epochs else row.state],
+            -(row.seconds or 0.0),
+        ),
+    ),
     "progress",
     "since",
     "lost",
@@ -135,7 +141,6 @@ def columns(
     """
     measured = metrics is not None and has_metrics(figures, rows)
     finished = bool(rows) and all(row.has_ended for row in rows)
-    ambiguous = len({row.run for row in rows}) < len(rows)
     columns = every_column(
         rows,
         streams=streams,
@@ -143,7 +148,6 @@ def columns(
         metrics=metrics,
         measured=measured,
         finished=finished,
-        ambiguous=ambiguous,
     )
     absent = {"since"} if finished else {"wall", "hours"}
     absent |= set() if measured else {"last", "best", "curve"}
@@ -169,9 +173,9 @@ def every_column(
     metrics: MetricSettings | None = None,
     measured: bool = True,
     finished: bool = False,
-    ambiguous: bool = False,
 ) -> list[Column[Run]]:
     """All columns of the overview, including those that are absent in some ensembles."""
+    ambiguous = len({row.run for row in rows}) < len(rows)
     digits = max((len(epochs_text(row)) for row in rows), default=3)
     unit = rows[0].hours.measure.short if rows else "GPU-h"
     late = measured or finished
@@ -347,22 +351,15 @@ def state_text(row: Run, streams: Mapping[JobId, Streamed] = NO_STREAMS) -> Line
     streamed = None
     if latest is not None and latest.cluster is not None and row.state is latest.state:
         streamed = streams.get((latest.cluster, latest.proc or 0))
+    requested = f" {REQUESTED.glyph}" if row.has_open_request else ""
     content = symbol_span(STATES[row.state]) + failed + epoch_percent(row.state, streamed)
-    return (
-        content + line((f" {REQUESTED.glyph}", style_of(REQUESTED)))
-        if row.has_open_request
-        else content
-    )
+    return content + line((requested, style_of(REQUESTED)))
 
 
 def epoch_percent(state: State, streamed: Streamed | None) -> Line:
     """`` 64 %`` of a running epoch, from the last progress line of its job."""
     done = percent(streamed) if state is State.RUNNING else ""
     return line((f" {done:>4}", MOVING)) if done else ()
-
-
-def _urgency(row: Run) -> int:
-    return URGENCY[State.WAITING if row.is_between_epochs else row.state]
 
 
 def _since(row: Run) -> float | None:
@@ -547,15 +544,14 @@ def cursor_detail(
     if details := gate_details(row, cells):
         return details
     if row.latest is None:
-        facts = [line((clip((row.uuid or "")[:8], 8), DIM))] if "uuid" not in shown else []
-        inferred, unknown = row.epochs_inferred, row.epochs_unknown
+        uuid = "" if "uuid" in shown else clip((row.uuid or "")[:8], 8)
         outcome = "not submitted"
-        if inferred or unknown:
+        if row.epochs_unknown:
             outcome = "the state of its epochs is unknown"
-        if inferred and not unknown:
-            outcome = f"{formatting.count(inferred, 'epoch')} done (inferred)"
-        facts.append(line((outcome, DIM)))
-        return [line(" ", (clip(row.run, 24), BOLD), "  ") + join(facts, line("  "))]
+        elif row.epochs_inferred:
+            outcome = f"{formatting.count(row.epochs_inferred, 'epoch')} done (inferred)"
+        facts = join((line((uuid, DIM)), line((outcome, DIM))), line("  "))
+        return [line(" ", (clip(row.run, 24), BOLD), "  ") + facts]
     return [_dropped(row, shown, cells, figures)]
 
 
@@ -580,18 +576,12 @@ def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) 
     by_name = {column.name: column for column in columns([row])}
     unit = f" {row.hours.measure.short}"
     parts = [best_text(row, figures)]
+    labels = {"site": "", "gpu": "", "since": "for ", "uuid": "", "job": "job ", "try": "try "}
     parts += [
-        line((label, DIM)) + by_name[name].draw(row)
-        for name, label in (
-            ("site", ""),
-            ("gpu", ""),
-            ("since", "for "),
-            ("uuid", ""),
-            ("job", "job "),
-            ("try", "try "),
-        )
+        line((label, DIM)) + cell
+        for name, label in labels.items()
         if name not in shown and name in by_name
-        if by_name[name].draw(row) != UNKNOWN_CELL
+        if (cell := by_name[name].draw(row)) != UNKNOWN_CELL
     ]
     hours = (
         ("good", "goodput ", None if _is_unlogged(row) else row.hours.goodput, PLAIN),
@@ -776,17 +766,13 @@ def metric_columns(
 def curve_cell(curve: MetricCurve, cells: int) -> Line:
     """A sparkline of all values in at most ``cells`` cells, and the sign of the trend."""
     spark = sparkline([point.value for point in curve.points], cells)
-    style = BAD if curve.diverged else PLAIN
-    return line((spark, style), " " * (cells - len(spark) + 1)) + trend_sign(curve)
-
-
-def trend_sign(curve: MetricCurve) -> Line:
-    """``↓`` or ``↑`` if it improves, else the sign of a plateau or divergence."""
-    symbol = curve_symbol(curve)
+    symbol, sign = curve_symbol(curve), ""
     if curve.course is Course.IMPROVES:
-        return line(("↑" if (curve.trend or 0.0) > 0 else "↓", style_of(symbol)))
-    shown = curve.diverged or curve.course is Course.FLAT
-    return line((symbol.glyph, style_of(symbol))) if shown else ()
+        sign = "↑" if (curve.trend or 0.0) > 0 else "↓"
+    elif curve.diverged or curve.course is Course.FLAT:
+        sign = symbol.glyph
+    gap = " " * (cells - len(spark) + 1)
+    return line((spark, BAD if curve.diverged else PLAIN), gap, (sign, style_of(symbol)))
 
 
 def sparkline(values: Sequence[float], cells: int) -> str:
@@ -871,12 +857,8 @@ def state_bar(states: Mapping[State, int], cells: int) -> Line:
     if not total:
         return line("─" * cells)
     shares = apportion([count for _, count in present], cells)
-    return line(
-        *(
-            (_STATES[state][0] * share, style_of(STATES[state]))
-            for (state, _), share in zip(present, shares, strict=True)
-        )
-    )
+    cells_of = zip(present, shares, strict=True)
+    return line(*((_STATES[s][0] * share, style_of(STATES[s])) for (s, _), share in cells_of))
 
 
 BAR_LENGTHS: Final = (12, 8, 4)

@@ -52,11 +52,8 @@ BINS: Final = 24
 
 def headline_parts(bag: Bag) -> list[Line]:
     """``412 of 1 000 shards done``, ``9 h (7–12 h) left``, ``5 held``, ``3 stragglers``, …"""
-    held = [
-        f"{number(n)} {word}"
-        for n, word in ((bag.count_in(State.HELD), "held"), (bag.failed, "failed"))
-        if n
-    ]
+    troubled = (bag.count_in(State.HELD), "held"), (bag.failed, "failed")
+    held = [f"{number(n)} {word}" for n, word in troubled if n]
     lagging = len(bag.stragglers)
     done = f"{number(bag.done)} of {count(bag.total, 'shard')} done"
     style = BOLD if bag.remaining is not None else NOTE if bag.missing_reason else GOOD

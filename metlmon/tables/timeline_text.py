@@ -239,18 +239,14 @@ def epoch_labels(lane: Lane, window: VisibleWindow) -> str:
 
 # --- the axis -------------------------------------------------------------------------------
 
-_STEPS: Final = (
-    1,
-    2,
-    5,
-    10,
-    15,
-    30,
+TIME_STEPS: Final = (
     *(n * MINUTE for n in (1, 2, 5, 10, 15, 30)),
     *(n * HOUR for n in (1, 2, 3, 6, 12)),
     *(n * DAY for n in (1, 2, 7, 14)),
 )
 """Seconds between two ticks; beyond, months."""
+
+_STEPS: Final = (1, 2, 5, 10, 15, 30, *TIME_STEPS)
 
 _MONTH_STEPS: Final = (1, 3, 6, 12, 60, 120)
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -262,13 +258,12 @@ _GAP: Final = 2
 
 def axis(timeline: Timeline, window: VisibleWindow) -> str:
     """The axis: ticks with local times, as dense as their labels allow."""
-    bar = "│"
     out = ""
     for when, label in _ticks(timeline, window):
         at = window.cell(timeline.position_of(when))
-        text = bar + label
+        text = f"│{label}"
         if 0 <= at < window.cells and at >= len(out) + (1 if out else 0):
-            out = out.ljust(at) + (text if at + len(text) <= window.cells else bar)
+            out = out.ljust(at) + (text if at + len(text) <= window.cells else "│")
     return out.ljust(window.cells)
 
 
@@ -284,12 +279,8 @@ def snap_to_step(timeline: Timeline, at: float, step: int) -> float:
         return at
     since = when - datetime.combine(when.date(), datetime.min.time())
     excess = since.total_seconds() % step
-    nearest = (
-        when - timedelta(seconds=excess)
-        if excess * 2 < step
-        else when + timedelta(seconds=step - excess)
-    )
-    return timeline.position_of(nearest)
+    shift = -excess if excess * 2 < step else step - excess
+    return timeline.position_of(when + timedelta(seconds=shift))
 
 
 def _ticks(timeline: Timeline, window: VisibleWindow) -> Iterable[tuple[datetime, str]]:
@@ -425,12 +416,10 @@ def chart(
 
 def totals(timeline: Timeline) -> Line:
     """The maximum and the mean number of concurrent GPUs and jobs."""
+    gpus, jobs = (timeline.max_gpus, timeline.mean_gpus), (timeline.max_jobs, timeline.mean_jobs)
     parts = [
         line((f"{name} at a time ", DIM), f"{most}", (" max, ", DIM), f"{mean:.2f}", (" mean", DIM))
-        for name, most, mean in (
-            ("GPUs", timeline.max_gpus, timeline.mean_gpus),
-            ("jobs", timeline.max_jobs, timeline.mean_jobs),
-        )
+        for name, (most, mean) in {"GPUs": gpus, "jobs": jobs}.items()
         if mean is not None
     ]
     return join(parts, line((" · ", DIM)))

@@ -29,7 +29,7 @@ from metlmon.stats.usage import (
     Usage,
     UsageFilter,
 )
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, searched, table_lines
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, count_cell, searched, table_lines
 from metlmon.tables.resources import group_columns, hours_line, resource_columns, shown_resources
 from metlmon.tables.runs import hours_cell
 from metlmon.text import formatting
@@ -149,25 +149,18 @@ def stacked_bar(hours: GpuHours, largest: float, width: int) -> Line:
 
     ``largest`` takes the full ``width``; every non-zero part has at least one cell.
     """
-    parts = [
-        (amount, cell, style)
-        for amount, cell, style in (
-            (hours.goodput, GOOD_CELL, GOOD),
-            (hours.badput, LOST_CELL, BAD),
-            (hours.running, FLYING_CELL, MOVING),
-        )
-        if amount > 0
-    ]
+    kinds = (
+        (hours.goodput, GOOD_CELL, GOOD),
+        (hours.badput, LOST_CELL, BAD),
+        (hours.running, FLYING_CELL, MOVING),
+    )
+    parts = [each for each in kinds if each[0] > 0]
     if not parts or largest <= 0 or width <= 0:
         return ()
     length = min(width, max(len(parts), round(width * hours.total / largest)))
     shares = apportion([max(1, round(amount * HOUR)) for amount, _, _ in parts], length)
-    return line(
-        *(
-            (cell * share, texture(style))
-            for (_, cell, style), share in zip(parts, shares, strict=True)
-        )
-    )
+    pieces = zip(parts, shares, strict=True)
+    return line(*((cell * share, texture(style)) for (_, cell, style), share in pieces))
 
 
 def single_bar(amount: float, largest: float, width: int | None, is_bad: bool) -> Line:
@@ -184,11 +177,10 @@ def legend(totals: UsageTotals, short: bool = False, incomplete: bool = False) -
     parts, total = formatting.hours_added((hours.goodput, hours.badput, hours.running))
     share = f" ({formatting.share(hours.badput, hours.ended)})" if hours.badput > 0 else ""
     plus = line((" + " if not short else "  ", DIM))
-    signs = [GOOD_CELL, LOST_CELL, FLYING_CELL]
     parts_shown = [
-        line((signs[0], GOOD), f" {parts[0]}", (" goodput", DIM)),
-        line((signs[1], BAD), f" {parts[1]}", (f" badput{share}", DIM)),
-        line((signs[2], MOVING), f" {parts[2]}", (" running", DIM)),
+        line((GOOD_CELL, GOOD), f" {parts[0]}", (" goodput", DIM)),
+        line((LOST_CELL, BAD), f" {parts[1]}", (f" badput{share}", DIM)),
+        line((FLYING_CELL, MOVING), f" {parts[2]}", (" running", DIM)),
     ]
     start = line(
         (f"{hours.measure.hours} ", DIM), ("at least " if incomplete else "", NOTE), (total, BOLD)
@@ -201,7 +193,7 @@ def legend(totals: UsageTotals, short: bool = False, incomplete: bool = False) -
 
 def _epochs(row: GroupUsage | SiteGpuUsage | HostUsage, _: int | None) -> Line:
     mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden_epochs else ()
-    return mark + _number(row.totals.completed_epochs)
+    return mark + count_cell(row.totals.completed_epochs)
 
 
 EPOCHS: Final[Column[Any]] = Column(
@@ -262,7 +254,6 @@ SUCCESS: Final[Column[GroupUsage | SiteGpuUsage]] = Column(
 
 
 def _hours_column(part: str, style: TextStyle = PLAIN) -> Column[Any]:
-    """The hours of executions with this outcome, or of running ones."""
     hours = attrgetter(f"totals.hours.{part}")
     return Column(part, hours, Kind.HOURS, footnote=part, style=style)
 
@@ -301,7 +292,6 @@ def _gpu_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
 
 
 def _group_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
-    """The columns of groups, after their names."""
     largest = max((row.totals.hours.total for row in rows), default=0.0)
     hours, measure = _hours_writer(rows), usage.measure
     return [
@@ -361,11 +351,9 @@ def _spread(drop: int) -> Column[Any]:
     )
 
 
-def _machine_column(usage: Usage) -> Column[Any]:
+def _machine_column(usage: Usage, **more: Any) -> Column[Any]:
     model_names = gpu_names(usage)
-    return Column(
-        "gpu", lambda r: machine(model_names, r.gpu, r.gpus), minimum=8, comfortable=18, maximum=30
-    )
+    return Column("gpu", lambda r: machine(model_names, r.gpu, r.gpus), **more)
 
 
 def _cell_columns(rows: Sequence[SiteGpuUsage], usage: Usage) -> list[Column[Any]]:
@@ -383,7 +371,7 @@ def _cell_columns(rows: Sequence[SiteGpuUsage], usage: Usage) -> list[Column[Any
         return _relative(row, width)
 
     return [
-        _machine_column(usage),
+        _machine_column(usage, minimum=8, comfortable=18, maximum=30),
         SITE,
         EPOCHS,
         EPOCH_TIME,
@@ -436,7 +424,7 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
     columns: list[Column[Any]] = [
         _name_column("host", LONG_NAME_LIMIT, comfortable=16, maximum=48),
         replace(SITE, drop=6, comfortable=8),
-        replace(_machine_column(usage), comfortable=12),
+        _machine_column(usage, minimum=8, comfortable=12, maximum=30),
         EPOCHS,
         replace(EPOCH_TIME, doc="median of the completed epochs without ⇄"),
         SAME_GPU,
@@ -475,9 +463,6 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
         signs = join((symbol_span(OUTCOMES[outcome]) for outcome in row.outcomes[:2]), line(" "))
         return signs + line((" …", DIM) if len(row.outcomes) > 2 else "")
 
-    def bar(row: Cause, max_width: int | None) -> Line:
-        return single_bar(row.badput, largest, max_width, is_bad=True)
-
     return [
         Column(
             "lost",
@@ -495,7 +480,7 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
             title="",
             align="left",
             drop=1,
-            cell=bar,
+            cell=lambda row, width: single_bar(row.badput, largest, width, is_bad=True),
             graphic=True,
             minimum=MIN_BAR,
             grow=24,
@@ -541,7 +526,7 @@ def _places_column(
         found = _where_lost(row, groups, names)
         if len(found) == 1:
             return found[0][0]
-        return ", ".join(f"{place} {hours_text(part.badput)}" for place, part in found)
+        return ", ".join(f"{place} {formatting.exact_hours(part.badput)}" for place, part in found)
 
     def cell(row: Cause, width: int | None) -> Line:
         return crop(line(places(row)), width or MAX_PLACES_WIDTH)
@@ -561,18 +546,20 @@ def _where_lost(
     ]
 
 
+def epoch_of(row: Epoch | Execution) -> int | None:
+    """The number of an epoch, from 1; None of a node that is none."""
+    return None if row.epoch is None else formatting.epoch_number(row.epoch)
+
+
 def hidden_columns() -> list[Column[Epoch]]:
     """Return the columns of completed epochs with hidden compute."""
 
     def name(text: str | None) -> str:
         return plain(text or "unknown", LONG_NAME_LIMIT)
 
-    def epoch(row: Epoch) -> int | None:
-        return None if row.epoch is None else formatting.epoch_number(row.epoch)
-
     return [
         Column("run", lambda row: name(row.run)),
-        Column("epoch", epoch, Kind.COUNT),
+        Column("epoch", epoch_of, Kind.COUNT),
         Column("seconds", lambda row: row.success_seconds, Kind.DURATION, title="SUCCEEDED IN"),
         Column("site", lambda row: name(row.site), title="AT"),
         Column("longest", lambda row: row.longest_seconds, Kind.DURATION, title="LONGEST TRY"),
@@ -592,24 +579,12 @@ def _hours_writer(rows: Iterable[GroupUsage | SiteGpuUsage]) -> Callable[[float]
     return partial(formatting.exact_hours, decimals=formatting.hour_decimals(total))
 
 
-def hours_text(hours: float) -> str:
-    """Return hours with two decimals."""
-    return formatting.exact_hours(hours)
-
-
-def _number(value: int) -> Line:
-    return line((formatting.number(value), TextStyle() if value else DIM))
-
-
 def quartiles(distribution: Distribution) -> str:
     """Return the interquartile range: ``5:47:36 to 5:51:00``."""
-    if (
-        distribution.lower_quartile is None
-        or distribution.upper_quartile is None
-        or distribution.n < 2
-    ):
+    low, high = distribution.lower_quartile, distribution.upper_quartile
+    if low is None or high is None or distribution.n < 2:
         return ""
-    return seconds_range(distribution.lower_quartile, distribution.upper_quartile)
+    return seconds_range(low, high)
 
 
 def seconds_range(low: float, high: float) -> str:
@@ -683,6 +658,7 @@ def _distribution_parts(distribution: Distribution, hidden: int = 0) -> list[Lin
     if distribution.median is None or distribution.minimum is None or distribution.maximum is None:
         return []
     several = distribution.n > 1
+    span = seconds_range(distribution.minimum, distribution.maximum)
     mark = f"{HIDDEN.glyph} {hidden}: {HIDDEN.word}" if hidden else ""
     return [
         line(
@@ -691,9 +667,7 @@ def _distribution_parts(distribution: Distribution, hidden: int = 0) -> list[Lin
             (f" of {formatting.number(distribution.n)}", DIM),
         ),
         line(("IQR ", DIM), quartiles(distribution)) if several else (),
-        line((f"range {seconds_range(distribution.minimum, distribution.maximum)}", DIM))
-        if several
-        else (),
+        line((f"range {span}" if several else "", DIM)),
         line((mark, style_of(HIDDEN))),
     ]
 
@@ -719,17 +693,14 @@ def _input_parts(row: GroupUsage) -> list[Line]:
     transfers = row.input
     median, *others = _distribution_parts(transfers.ok) or [()]
     stalled = f" {formatting.duration(transfers.stalled_seconds)}"
-    size = formatting.size
+    failed = f"{transfers.aborted} aborted, {transfers.unfinished} unfinished"
+    moved = f"{formatting.size(transfers.received)} in, {formatting.size(transfers.sent)} out"
     return [
         median,
         line((f"{transfers.stalls} stalled", BAD), (stalled, DIM)) if transfers.stalls else (),
-        line((f"{transfers.aborted} aborted, {transfers.unfinished} unfinished", DIM))
-        if transfers.failed
-        else (),
+        line((failed if transfers.failed else "", DIM)),
         line((f"{transfers.in_flight} under way", MOVING)) if transfers.in_flight else (),
-        line((f"{size(transfers.received)} in, {size(transfers.sent)} out", DIM))
-        if transfers.received or transfers.sent
-        else (),
+        line((moved if transfers.received or transfers.sent else "", DIM)),
         *others,
     ]
 
@@ -741,19 +712,16 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
     indent = width(_label(""))
     if lines >= min(len(causes), ROOMY_CAUSES):
         shown = causes[:lines]
-        hours_room = max(len(hours_text(cause.badput)) for cause in shown)
+        hours_room = max(len(formatting.exact_hours(cause.badput)) for cause in shown)
         times_room = max(len(formatting.number(cause.occurrences)) for cause in shown)
-        costs = [_cause_cost(cause, hours_room, times_room) for cause in shown]
-        rows = [
-            cost
-            + line(
-                "   ", crop_middle(clip(_cause_text(cause), 400), room - indent - width(cost) - 4)
-            )
-            for cost, cause in zip(costs, shown, strict=True)
-        ]
+        rows = []
+        for cause in shown:
+            cost = _cause_cost(cause, hours_room, times_room)
+            left = room - indent - width(cost) - 4
+            rows.append(cost + line("   ", crop_middle(clip(_cause_text(cause), 400), left)))
     else:
         short = [
-            _cause_cost(cause) + line(" ", formatting.clip(_short_name(cause), 28))
+            _cause_cost(cause) + line(" ", clip(code_of(cause) or clip(cause.key, 80), 28))
             for cause in causes
         ]
         rows = wrap_parts(short, GAP, room - indent)[:lines]
@@ -762,19 +730,13 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
 
 
 def _cause_cost(cause: Cause, hours_room: int = 0, times_room: int = 0) -> Line:
-    """Return the hours and the number of times, each right-aligned in its room."""
-    cost = hours_text(cause.badput).rjust(hours_room)
+    cost = formatting.exact_hours(cause.badput).rjust(hours_room)
     times = formatting.number(cause.occurrences).rjust(times_room)
     return line((cost, BAD if cause.badput > 0 else DIM), (f" h  {times}×", DIM))
 
 
 ROOMY_CAUSES: Final = 4
 """Minimum lines for one line per cause."""
-
-
-def _short_name(cause: Cause) -> str:
-    """Return the code of a cause, or its key."""
-    return code_of(cause) or clip(cause.key, 80)
 
 
 def _cause_text(cause: Cause) -> str:
@@ -792,30 +754,20 @@ def _cell_details(row: SiteGpuUsage, usage: Usage, room: int, _: int) -> list[Li
     if row.slow:
         fastest = site_name(row.fastest_site)
         times = f"{row.relative_time:.2f} times the median at {fastest}"
-        comparisons = (", and the middle halves do not overlap", ", middle halves apart", "")
-        candidates = (
-            _label("slow") + line((times + comparison, NOTE)) for comparison in comparisons
-        )
+        endings = (", and the middle halves do not overlap", ", middle halves apart", "")
+        candidates = (_label("slow") + line((times + ending, NOTE)) for ending in endings)
         lines.append(first_that_fits(candidates, room))
     elif row.relative_time is None:
-        lines.append(
-            _label("compared")
-            + line(("sites with the same GPU, as many of them, and 3 epochs or more each", DIM))
-        )
-    others = [
-        cell
-        for cell in usage.site_gpus
-        if (cell.gpu, cell.gpus) == (row.gpu, row.gpus) and cell.site != row.site
-    ]
+        text = "sites with the same GPU, as many of them, and 3 epochs or more each"
+        lines.append(_label("compared") + line((text, DIM)))
+    others = []
+    for cell in usage.site_gpus:
+        if (cell.gpu, cell.gpus) == (row.gpu, row.gpus) and cell.site != row.site:
+            median = formatting.duration(cell.epoch_seconds.median)
+            number = (f" of {cell.epoch_seconds.n}", DIM)
+            others.append(line(f"{site_name(cell.site, 24)} {median}", number))
     if others:
-        compared = [
-            line(
-                f"{site_name(cell.site, 24)} {formatting.duration(cell.epoch_seconds.median)}",
-                (f" of {cell.epoch_seconds.n}", DIM),
-            )
-            for cell in others
-        ]
-        lines.append(_label("elsewhere") + crop(join(compared, GAP), room - 13))
+        lines.append(_label("elsewhere") + crop(join(others, GAP), room - 13))
     return lines
 
 
@@ -835,12 +787,13 @@ def _host_details(row: HostUsage, usage: Usage, room: int, _: int) -> list[Line]
             line((formatting.duration(row.peer_median), DIM)),
             line(("too few at its site, or at the same time" if row.slow is None else "", DIM)),
         ]
+    figures = (
+        (row.gpus_used, f"{row.gpus_used.median or 0:.2f} of {row.gpus} GPUs"),
+        (row.cpus_used, f"{row.cpus_used.median or 0:.1f} CPUs"),
+    )
     used = [
         line(text, (f" (median of {formatting.number(of.n)} measured)", DIM))
-        for of, text in (
-            (row.gpus_used, f"{row.gpus_used.median or 0:.2f} of {row.gpus} GPUs"),
-            (row.cpus_used, f"{row.cpus_used.median or 0:.1f} CPUs"),
-        )
+        for of, text in figures
         if of.n
     ]
     return [
@@ -856,17 +809,13 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
     held = formatting.count(row.holds, "hold")
     both = f", {row.ended_by_hold} of them one thing" if row.ended_by_hold else ""
     share = formatting.share(row.badput, usage.total.totals.hours.badput)
-    first = join(
-        (
-            line((code_of(row) or formatting.clip(clip(row.key, 80), 32), BOLD)),
-            line((hours_text(row.badput), BAD), f" GPU-hours of badput, {share} of all")
-            if row.badput > 0
-            else line(("no badput", DIM)),
-            line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM)),
-        ),
-        GAP,
-    )
-    rows = [line(" ") + first]
+    cost = line(("no badput", DIM))
+    if row.badput > 0:
+        lost = formatting.exact_hours(row.badput)
+        cost = line((lost, BAD), f" GPU-hours of badput, {share} of all")
+    name = line((code_of(row) or clip(clip(row.key, 80), 32), BOLD))
+    number = line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM))
+    rows = [line(" ") + join((name, cost, number), GAP)]
     for label, places in (("at", usage.sites), ("on", usage.gpus)):
         model_names = gpu_names(usage) if label == "on" else {}
         found = _where_lost(row, places, model_names)
@@ -994,16 +943,13 @@ def _sources(row: PoolProfile) -> str:
 
 
 def _profile_details(row: PoolProfile, usage: Usage, _room: int, _lines: int) -> list[Line]:
-    """The lines about one pool, with the origin of its figures."""
     item = usage.item
-    ended = row.loss.samples
-    counts = (
-        f"{formatting.count(row.epochs, item)} of {formatting.count(row.executions, 'execution')}"
-    )
-    running = f", {formatting.number(row.running)} running" if row.running else ""
+    counts = formatting.count(row.epochs, item)
+    counts += f" of {formatting.count(row.executions, 'execution')}"
+    counts += f", {formatting.number(row.running)} running" if row.running else ""
     most = f"most at a time: {formatting.number(row.slots)}" if row.slots else ""
     first = line(" ", (f"{pool_site(row)} {pool_gpu(row, gpu_names(usage))}", BOLD))
-    lines = [join([first, line(counts + running), line((most, DIM))], GAP)]
+    lines = [join([first, line(counts), line((most, DIM))], GAP)]
     if row.excluded:
         lines.append(line(" ", ("excluded", ALARM), f": {exclusion(row, item)}"))
     hidden = 0 if row.hours_per_epoch is None else row.epochs - row.hours_per_epoch.samples
@@ -1015,13 +961,14 @@ def _profile_details(row: PoolProfile, usage: Usage, _room: int, _lines: int) ->
         _figure_line("queue wait", row.wait_hours, "starts", "waiting", "nothing has started"),
         _figure_line("input", row.transfer_hours, "transfers", "", "no transfer was logged"),
     ]
+    ended = formatting.number(row.loss.samples)
     low, high = formatting.share(row.loss.low, 1), formatting.share(row.loss.high, 1)
     each = f", {formatting.duration(row.lost_hours * HOUR)} each" if row.lost_hours else ""
     lines.append(
         _label("loss")
         + line(
             formatting.share(row.loss.value, 1),
-            (f" (80 % interval {low} to {high}) of {formatting.number(ended)} ended{each}", DIM),
+            (f" (80 % interval {low} to {high}) of {ended} ended{each}", DIM),
             (_borrowed(row.loss), DIM),
         )
     )
@@ -1169,12 +1116,8 @@ def execution_text(row: Execution, usage: Usage) -> str:
 
 def outcome_counts(totals: UsageTotals) -> str:
     """Count by outcome: ``153 goodput, 53 badput, 2 running``; zeros are omitted."""
-    in_flight = totals.executions - totals.good_executions - totals.bad_executions
-    counts = (
-        (totals.good_executions, "goodput"),
-        (totals.bad_executions, "badput"),
-        (in_flight, "running"),
-    )
+    good, bad = totals.good_executions, totals.bad_executions
+    counts = (good, "goodput"), (bad, "badput"), (totals.executions - good - bad, "running")
     return ", ".join(f"{formatting.number(n)} {label}" for n, label in counts if n) or "none"
 
 
@@ -1210,13 +1153,6 @@ def longest_note(epoch: Epoch) -> str:
 
 def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Execution]]:
     """The columns; that of the selected site, GPU or cause is dropped first."""
-    model_names = gpu_names(usage)
-
-    def gpu(row: Execution) -> str:
-        return machine(model_names, row.gpu, row.gpus)
-
-    def epoch(row: Execution) -> int | str:
-        return "" if row.epoch is None else formatting.epoch_number(row.epoch)
 
     def outcome(row: Execution, _: int | None) -> Line:
         sign = symbol_span(OUTCOMES[row.outcome])
@@ -1234,7 +1170,7 @@ def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Ex
             comfortable=10,
             maximum=24,
         ),
-        Column("epoch", epoch, Kind.COUNT, cell=_epoch),
+        Column("epoch", epoch_of, Kind.COUNT, cell=_epoch),
         Column("try", lambda r: r.attempt, Kind.COUNT, drop=2),
         Column("start", lambda r: r.start, Kind.TIME, drop=1, year=formatting.year_of(usage.as_of)),
         Column("seconds", lambda r: r.seconds, Kind.DURATION, title="TIME"),
@@ -1253,7 +1189,7 @@ def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Ex
             comfortable=10,
             maximum=24,
         ),
-        Column("gpu", gpu, drop=5, maximum=24),
+        _machine_column(usage, drop=5, maximum=24),
         Column("job", lambda r: formatting.job_id(*r.job), align="right", drop=7, style=DIM),
         Column(
             "cause",

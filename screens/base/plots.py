@@ -242,9 +242,12 @@ def _dot_lines(
     for axis in ("x", "y"):
         figure.ruler(axis).frequency(0)
     figure.ruler("x").lim(scale.first, scale.last)
-    figure.ruler("y").lim(scale.height(scale.low), scale.height(scale.high))
+    low, high = scale.height(scale.low), scale.height(scale.high)
+    figure.ruler("y").lim(low, high)
 
-    def draw(places: Sequence[ChartPoint], style: TextStyle, sign: str, joined: bool) -> None:
+    def draw(
+        places: Sequence[ChartPoint], style: TextStyle, sign: str, joined: bool = False
+    ) -> None:
         if places:
             marker = plotext.marker(sign, plotext.pixel(colour[style]))
             signal = figure.signal([x for x, _ in places], [y for _, y in places], marker=marker)
@@ -253,23 +256,15 @@ def _dot_lines(
     dots_per_cell = (2, 4) if braille else (1, 1)
     for shade in shades:
         dots = _area_dots(shade, scale, width * dots_per_cell[0], height * dots_per_cell[1])
-        draw(dots, shade.style, "braille" if braille else shade.ascii_mark, joined=False)
-    above_points: list[ChartPoint] = []
-    below_points: list[ChartPoint] = []
+        draw(dots, shade.style, "braille" if braille else shade.ascii_mark)
     for trace in traces:
+        sign = "braille" if braille else trace.ascii_mark
         for piece in _pieces(trace.points, scale):
-            draw(
-                piece,
-                trace.style,
-                "braille" if braille else trace.ascii_mark,
-                joined=len(piece) > 1,
-            )
-        above, below = _outside(trace.points, scale)
-        above_points, below_points = [*above_points, *above], [*below_points, *below]
-    draw(above_points, ALARM, "▲", joined=False)
-    draw(below_points, ALARM, "▼", joined=False)
-    ends = [end for trace in traces for end in _ends(trace.points, scale)]
-    draw(ends, ALARM, "✗", joined=False)
+            draw(piece, trace.style, sign, joined=len(piece) > 1)
+    points = [point for trace in traces for point in trace.points]
+    draw([(x, high) for x, y in points if y > scale.high], ALARM, "▲")
+    draw([(x, low) for x, y in points if y < scale.low], ALARM, "▼")
+    draw([end for trace in traces for end in _ends(trace.points, scale)], ALARM, "✗")
     return tuple(_styled_lines(figure.build().string(), styles, width, height))
 
 
@@ -283,15 +278,6 @@ def _pieces(places: Sequence[ChartPoint], scale: Scale) -> list[list[ChartPoint]
         else:
             pieces[-1].append((x, min(high, max(low, scale.height(y)))))
     return [piece for piece in pieces if piece]
-
-
-def _outside(
-    places: Sequence[ChartPoint], scale: Scale
-) -> tuple[list[ChartPoint], list[ChartPoint]]:
-    """The points at which a line is above the chart, and below it."""
-    low, high = scale.height(scale.low), scale.height(scale.high)
-    above = [(x, high) for x, y in places if y > scale.high]
-    return above, [(x, low) for x, y in places if y < scale.low]
 
 
 def _ends(places: Sequence[ChartPoint], scale: Scale) -> list[ChartPoint]:
@@ -335,7 +321,7 @@ def _styled_lines(output: str, styles: Sequence[TextStyle], width: int, height: 
     lines: list[Line] = []
     for row in output.split("\n")[:height]:
         spans: list[tuple[str, TextStyle]] = []
-        style, position, length = PLAIN, 0, 0
+        style, position = PLAIN, 0
         for code in _CODE.finditer(row):
             spans.append((row[position : code.start()], style))
             style, position = _style_of_code(code.group(1), styles, style), code.end()

@@ -168,7 +168,6 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         self._refresh_if_mounted()
 
     def _refresh_if_mounted(self) -> None:
-        """Refresh, if the screen is mounted."""
         if self._ready and self.is_attached:
             self.refresh_view()
 
@@ -200,9 +199,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
     def _in_past(self) -> bool:
         """Whether a past moment is shown, being read, or unreadable."""
         travel = self.context.time_travel
-        return any(
-            each is not None for each in (travel.past_view, travel.requested_moment, travel.error)
-        )
+        return travel.active or travel.error is not None
 
     def update_footer(self) -> None:
         """Update the footer to the current effects of the keys."""
@@ -364,6 +361,9 @@ class ConfirmationBase(DocumentScreen):
     def may_confirm(self) -> bool:
         """Whether anything can be confirmed."""
         return True
+
+    def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
+        self.show_note([rule(hidden_below(document.lines_below, NOTE), self.app.size.width)])
 
     def confirm_hint(self) -> Line:
         """The key that confirms, as soon as it does, followed by the keys that leave the screen."""
@@ -701,17 +701,14 @@ def schedd_status_lines(
     schedd_lines = wrap_parts((name, version, user), line("   "), room, indent=1)
     if queue.error is not None:
         error_lines = wrap(plain(queue.error, MAX_REASON), room, NOTE, indent=1)
-        wait = None if queue.next_try is None else max(0.0, queue.next_try - now)
-        retry = "" if wait is None else f"asked again in {formatting.age(wait)}; "
-        note = f"{retry}only the logs are shown"
+        note = "only the logs are shown"
+        if queue.next_try is not None:
+            note = f"asked again in {formatting.age(max(0.0, queue.next_try - now))}; {note}"
         return [*schedd_lines, *error_lines, *wrap(note, room, DIM, indent=1)]
     if queue.queried_at is None:
-        return [*schedd_lines, line(" ", ("asking the schedd" + "…", MOVING))]
-    jobs = formatting.count(len(queue.jobs), "job")
-    summary = line(
-        f" {jobs} of this ensemble in the queue", (f"   {age_text(queue.queried_at, now)}", DIM)
-    )
-    return [*schedd_lines, summary]
+        return [*schedd_lines, line(" ", ("asking the schedd…", MOVING))]
+    jobs, age = formatting.count(len(queue.jobs), "job"), age_text(queue.queried_at, now)
+    return [*schedd_lines, line(f" {jobs} of this ensemble in the queue", (f"   {age}", DIM))]
 
 
 class ChoiceScreen(ResultModal[tuple[str, ...]]):
@@ -843,10 +840,9 @@ class ColumnsScreen(ResultModal[ListState]):
             yield Table()
 
     def fill(self) -> None:
-        keys = [("space", "shows or hides"), ("enter", "sorts by it"), ("esc", "closes")]
-        if not self._sortable:
-            del keys[1]
-        hint = line(*(part for cap, text in keys for part in ((cap, KEY), (f" {text}   ", DIM))))
+        hint = line(("space", KEY), (" shows or hides   ", DIM))
+        hint += line(("enter", KEY), (" sorts by it   ", DIM)) if self._sortable else ()
+        hint += line(("esc", KEY), (" closes   ", DIM))
         self.query_one("#head", StaticLines).show([line(("Columns", BOLD)), hint])
         rows = [TableRow(name, partial(self._cells, name, title)) for name, title in self._columns]
         self.query_one(Table).show([TableColumn("SHOWN", 6), TableColumn("COLUMN", 40)], rows)
@@ -999,9 +995,9 @@ class ListScreen(FilterKeys):
         total = len(all_rows) if total is None else total
         self._columns_defined, self._sortable = columns, text is not None
         self._row_of_key = {key(row): row for row in (*all_rows, *more_rows)}
-        choice = ColumnChoice(self.column_names, self.state.hidden, self.state.shown)
-        columns = choice.choose(columns)
-        chosen = steady, [*self.state.hidden], [*self.state.shown]
+        hidden, displayed = [*self.state.hidden], [*self.state.shown]
+        columns = ColumnChoice(self.column_names, hidden, displayed).choose(columns)
+        chosen = steady, hidden, displayed
         if steady is None or chosen != self._widest_of:
             self._widest, self._widest_of = {}, chosen
         widths = self.widths = fit_columns(
@@ -1018,6 +1014,9 @@ class ListScreen(FilterKeys):
             empty = clears if no_match is None else no_match
         start = indent()
 
+        def render(row: T) -> Sequence[Line]:
+            return render_cells(columns, widths, item(row))
+
         def table_rows(part: Iterable[T]) -> Iterator[TableRow]:
             previous: str | None = None
             for row in part:
@@ -1025,7 +1024,7 @@ class ListScreen(FilterKeys):
                 if title is not None and title != previous:
                     yield TableRow.heading(title)
                 previous = title
-                cells = partial(_render_row, columns, widths, item, row)
+                cells = partial(render, row)
                 yield TableRow(key(row), cells, second_line(row), start, sign(row))
 
         shown_rows = list(table_rows(shown))
@@ -1075,20 +1074,20 @@ class ListScreen(FilterKeys):
         return self.context.feed.settings.columns_of(name)
 
     def action_columns(self) -> None:
+        def save(state: ListState | None) -> None:
+            if state is not None:
+                self.context.list_states[type(self).__name__] = state
+                self.context.save_list_states()
+                self._refresh_if_mounted()
+
         if self._columns_defined:
             columns = [(column.name, column.title) for column in self._columns_defined]
             chooser = ColumnsScreen(
                 columns, self.state, self.column_names, self._sortable, fitting=self.widths
             )
-            self.app.push_screen(chooser, self._columns_chosen)
+            self.app.push_screen(chooser, save)
         else:
             self.show_message("this list has no columns to choose from")
-
-    def _columns_chosen(self, state: ListState | None) -> None:
-        if state is not None:
-            self.context.list_states[type(self).__name__] = state
-            self.context.save_list_states()
-            self._refresh_if_mounted()
 
     # --- keys -----------------------------------------------------------------------------
 
@@ -1159,15 +1158,11 @@ class ListScreen(FilterKeys):
         return rule(parts, width)
 
     def _marks_note(self) -> list[Line]:
-        marks = self.table.marks
-        if not marks:
-            return []
-        hidden_count = self.table.hidden_marks
-        hidden_text = f", {hidden_count} of them not shown" if hidden_count else ""
-        compare = ", [&] compares" if "comparing" in self.SCOPES and len(marks) > 1 else ""
-        return [
-            line((f"{len(marks)} marked", NOTE), (f"{hidden_text}{compare}, [esc] clears", DIM))
-        ]
+        marks, hidden = self.table.marks, self.table.hidden_marks
+        rest = f", {hidden} of them not shown" if hidden else ""
+        rest += ", [&] compares" if "comparing" in self.SCOPES and len(marks) > 1 else ""
+        note = line((f"{len(marks)} marked", NOTE), (f"{rest}, [esc] clears", DIM))
+        return [note] if marks else []
 
     def set_filter(self, text: str) -> None:
         """Set the filter and return the focus to the table."""
@@ -1286,12 +1281,6 @@ def text_filter(wanted: str) -> Callable[[str], bool] | None:
     inverse = wanted.startswith("!")
     needle = wanted[inverse:].strip().lower()
     return (lambda text: (needle in text) is not inverse) if needle else None
-
-
-def _render_row(
-    columns: Sequence[Column[Any]], widths: Mapping[str, int], item: Callable[[T], Any], row: T
-) -> Sequence[Line]:
-    return render_cells(columns, widths, item(row))
 
 
 def compare_marked(screen: ListScreen, metric: str | None = None) -> None:

@@ -144,9 +144,8 @@ class FormView(MovingWidget):
         height = max(1, self.size.height)
         self.lines_above = max(self.lines_above, self._cursor_index - height + 1)
         # Keep the heading above the field in view.
-        head = self._cursor_index - (
-            self._cursor_index > 0 and self._entries[self._cursor_index - 1].name is None
-        )
+        above = self._entries[max(0, self._cursor_index - 1)]
+        head = self._cursor_index - (self._cursor_index > 0 and above.name is None)
         self.lines_above = min(self.lines_above, head if height > 1 else self._cursor_index)
         self.lines_above = max(0, min(self.lines_above, len(self._entries) - height))
 
@@ -160,9 +159,8 @@ class FormView(MovingWidget):
 
     @property
     def _label_width(self) -> int:
-        return min(
-            18, max((cell_len(each.label) for each in self._entries if each.name), default=0)
-        )
+        labels = (cell_len(each.label) for each in self._entries if each.name)
+        return min(18, max(labels, default=0))
 
     def line_at(self, y: int) -> LineState:
         """A field, with its index and the caret in it."""
@@ -174,12 +172,9 @@ class FormView(MovingWidget):
             return line(" ", (entry.label, DIM)), False
         mark = "▌" if index == self._cursor_index else " "
         content = line((mark, CURSOR if focused else DIM), " " * (MARGIN - 1))
-        content += fit(
-            line((entry.label, BOLD if focused else TextStyle())), self._label_width, "left"
-        )
-        content += line(" " * GAP) + fit(
-            self._render_value(entry, focused), self._value_width, "left"
-        )
+        label = line((entry.label, BOLD if focused else TextStyle()))
+        content += fit(label, self._label_width, "left") + line(" " * GAP)
+        content += fit(self._render_value(entry, focused), self._value_width, "left")
         unit_width = max(cell_len(each.unit) for each in self._entries)
         unit = fit(line((entry.unit, DIM)), unit_width, "left")
         content += line(" ") + (unit + line("  ") if entry.unit else ()) + entry.note
@@ -259,10 +254,7 @@ class FormView(MovingWidget):
         return character is not None and character.isprintable()
 
     async def _on_key(self, event: events.Key) -> None:
-        """Handle all keys of the form in order.
-
-        A binding would run after the letters typed directly after it.
-        """
+        # A binding would run after the letters typed directly after it.
         if self.cursor is None:
             return
         name = _ACTION_BY_KEY.get(event.key)

@@ -25,7 +25,7 @@ from textual.widget import Widget
 
 from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.text.formatting import Colour, Weight
-from metlmon.text.spans import DIM, MOVING, Line, TextStyle, crop, fit, line, to_ascii
+from metlmon.text.spans import DIM, MOVING, Line, TextStyle, crop, fit, join, line, to_ascii
 from screens.actions import bindings_of
 from screens.terminal.private import FaultTolerant, report_exception
 from screens.theme import PALETTES, Palette, rich_style
@@ -494,8 +494,11 @@ class Table(MovingWidget):
         marked = row.key in self._marks
         cache_key = index, selected, marked
         if cache_key not in self._rendered:
-            sign = line(("◆", MARKED)) if marked else row.sign
-            self._rendered[cache_key] = self._compose_row(row.cells(), selected, sign)
+            sign = line(("◆", MARKED)) if marked else row.sign or line((" ", MARKED))
+            pairs = zip(row.cells(), self.columns, strict=True)
+            cells = (fit(cell, column.width, column.align) for cell, column in pairs)
+            start = line(self._cursor_sign(selected)) + sign
+            self._rendered[cache_key] = start + join(cells, line(" " * GAP))
         return self._rendered[cache_key], selected
 
     @property
@@ -511,13 +514,6 @@ class Table(MovingWidget):
 
     def _cursor_sign(self, selected: bool) -> tuple[str, TextStyle]:
         return ("▌" if selected else " ", CURSOR)
-
-    def _compose_row(self, cells: Sequence[Line], selected: bool, sign: Line = ()) -> Line:
-        content: Line = line(self._cursor_sign(selected)) + (sign or line((" ", MARKED)))
-        for i, (cell, column) in enumerate(zip(cells, self.columns, strict=True)):
-            gap = line(" " * GAP) if i else ()
-            content += gap + fit(cell, column.width, column.align)
-        return content
 
     # --- moving ---------------------------------------------------------------------------
 

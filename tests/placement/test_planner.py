@@ -33,7 +33,7 @@ from metlmon.pool.annex_ads import FreeGpus
 from metlmon.snapshot.records import DagDescription, DescribedNode, Ledger, Nodes
 from metlmon.stats.estimates import Interval, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
-from metlmon.tables.advice import PlanRow, excluded_lines, plan_columns, plan_lines, plan_rows
+from metlmon.tables.advice import excluded_lines, plan_columns, plan_lines, plan_rows
 from metlmon.text.spans import text
 from tests.conftest import Shared
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile, runs
@@ -122,9 +122,9 @@ def test_many_pools_are_named_by_the_excluded_ones(count: int, text: str) -> Non
     )
     plan = PlacementPlan(as_of=NOON, hours=1.0, gpu_hours=1.0, runs=(placement,))
     where = next(each for each in plan_columns(plan, pools) if each.name == "where")
-    assert where.value(PlanRow((placement,))) == text
+    assert where.value((placement,)) == text
     where = next(each for each in plan_columns(plan) if each.name == "where")
-    assert where.value(PlanRow((placement,))) == ("s0, s1" if count == 2 else "anywhere")
+    assert where.value((placement,)) == ("s0, s1" if count == 2 else "anywhere")
 
 
 def test_runs_with_the_same_pools_are_one_row() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual import events
 
-from screens.app import CONFIRM_SECONDS, AppOptions
+from screens.app import AppOptions, MetlmonApp
 from screens.overview import OverviewScreen
 from screens.pool_actions import ConfirmScreen
 from screens.terminal import driver
@@ -137,7 +137,7 @@ def test_paste_in_pieces_is_one_paste() -> None:
 class PatientApp(EagerApp):
     """Questions wait before they accept an answer, as for users."""
 
-    CONFIRM_SECONDS = CONFIRM_SECONDS
+    CONFIRM_SECONDS = MetlmonApp.CONFIRM_SECONDS
 
     def now(self) -> float:
         return NOW

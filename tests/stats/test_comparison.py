@@ -16,8 +16,8 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.run_figures import VARIES, compare_runs
-from metlmon.tables.comparison import ComparisonLines, comparison_lines, headline, run_name
-from metlmon.text.spans import text, width
+from metlmon.tables.comparison import comparison_lines, headline, run_name
+from metlmon.text.spans import Line, text, width
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.recordings import FIXTURES, read_all
 
@@ -38,7 +38,7 @@ def keys(stats: StatsInput, *names: str) -> list[str]:
     return [row.key for name in names for row in stats.status.runs if row.run == name]
 
 
-def table(stats: StatsInput, cells: int | None, *names: str) -> ComparisonLines:
+def table(stats: StatsInput, cells: int | None, *names: str) -> tuple[list[Line], int]:
     result = compare_runs(stats, keys(stats, *names))
     forecast, health = make_forecast(stats), make_health(stats)
     heads = [run_name(run) for run in result.runs]
@@ -46,7 +46,7 @@ def table(stats: StatsInput, cells: int | None, *names: str) -> ComparisonLines:
 
 
 def values(stats: StatsInput, label: str, *names: str) -> list[str]:
-    lines = [text(each) for each in table(stats, None, *names).lines]
+    lines = [text(each) for each in table(stats, None, *names)[0]]
     [found] = [each for each in lines if re.match(rf" *{re.escape(label)}  ", each)]
     return re.split(r"  +", found.strip())[1:]
 
@@ -106,11 +106,11 @@ def test_health_is_given_for_each_run() -> None:
 
 @pytest.mark.parametrize("cells", [40, 60, 77, 117])
 def test_runs_that_do_not_fit_are_left_out(gated: StatsInput, cells: int) -> None:
-    result = table(gated, cells, "run0", "run1", "run2", "run3", "run4")
-    assert all(width(line) <= cells for line in result.lines)
-    names = text(result.lines[0]).replace("★", "").split()
-    assert names == ["run0", "run1", "run2", "run3", "run4"][: result.shown]
-    assert result.shown == {40: 2, 60: 3, 77: 4, 117: 5}[cells]
+    lines, shown = table(gated, cells, "run0", "run1", "run2", "run3", "run4")
+    assert all(width(line) <= cells for line in lines)
+    names = text(lines[0]).replace("★", "").split()
+    assert names == ["run0", "run1", "run2", "run3", "run4"][:shown]
+    assert shown == {40: 2, 60: 3, 77: 4, 117: 5}[cells]
 
 
 @pytest.mark.parametrize("first", [False, True])

@@ -309,10 +309,10 @@ def print_comparison(
     if best := headline(result):
         out.print(line((best, BOLD)))
     names = [run_name(run) for run in result.runs]
-    table = comparison_lines(result, forecast, health, out.width, names=names)
+    lines, shown = comparison_lines(result, forecast, health, out.width, names=names)
     out.print("")
-    out.print_cropped(table.lines)
-    if table.shown < len(result.runs):
-        out.print("", f"{len(result.runs) - table.shown} more runs do not fit: see --json")
+    out.print_cropped(lines)
+    if shown < len(result.runs):
+        out.print("", f"{len(result.runs) - shown} more runs do not fit: see --json")
     for entry in open_entries(health, result.runs):
         out.print("", *entry_lines(entry, health, basis.status.as_of, out.width, indent=0))

@@ -52,6 +52,7 @@ from metlmon.tables.variance import intervals, place_columns, sentences
 from metlmon.text.formatting import (
     count,
     duration,
+    exact_hours,
     moment,
     number,
     period,
@@ -120,7 +121,7 @@ def _remarks(usage: Usage) -> Iterable[str]:
     ended = usage.total.totals.hours.ended
     for place in usage.wasteful_sites:
         name = plain(place.name or "", NAME_LIMIT)
-        lost = usage_table.hours_text(place.totals.hours.badput)
+        lost = exact_hours(place.totals.hours.badput)
         done = place.totals.completed_epochs
         epochs = count(done, usage.item) if done else f"no {usage.item}"
         of_all = share(place.totals.hours.badput, ended)
