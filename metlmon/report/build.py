@@ -13,14 +13,13 @@ from metlmon.report import usage_tables as tables
 from metlmon.report.document import (
     NOT_KNOWN,
     BandSeries,
-    BarChart,
     Block,
     BoxChart,
     LevelChart,
-    LineChart,
     Report,
     ReportFigure,
     Section,
+    TimeChart,
     definitions,
     footnote_keys,
     hours_digits,
@@ -68,11 +67,11 @@ def build_report(
     """
     usage = ReportUsage(in_hour_unit(ledger) if measure is not HourUnit.GPU else ledger, window)
     digits = hours_digits(usage.total.totals.hours.total)
-    figures_by_key = figures(usage)
-    sections = tuple(_sections(usage, figures_by_key, learning))
+    sections = tuple(_sections(usage, learning))
+    name = plain(directory_name(status.dagdir), TITLE_LIMIT)
     notes = footnote_keys(block for section in sections for block in section.blocks)
     return Report(
-        title=plain(title, TITLE_LIMIT) if title else f"Report of {_name(status)}",
+        title=plain(title, TITLE_LIMIT) if title else f"Report of {name}",
         dagdir=as_typed(status.dagdir),
         window=window,
         as_of=status.as_of,
@@ -87,10 +86,6 @@ def build_report(
         measure=measure,
         item=ledger.item,
     )
-
-
-def _name(status: Status) -> str:
-    return plain(directory_name(status.dagdir), TITLE_LIMIT)
 
 
 def _verdict(health: Health) -> str:
@@ -144,19 +139,17 @@ def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tupl
         events = sum(log.events for log in status.logs)
         logs = count(len(status.logs), "log")
         yield "Logged", f"{count(events, 'event')} in {logs}, {moment(first)} to {moment(last)}"
-    failed = [
-        run.failed
-        for run in status.runs
-        if run.failed is not None and run.failed.part in ("pre", "submit")
+    nodes = [
+        f"{plain(failed.node, 60)}: {plain(failed.reason or '', 200)}"
+        for failed in (run.failed for run in status.runs)
+        if failed is not None and failed.part in ("pre", "submit")
     ]
-    nodes = [f"{plain(failure.node, 60)}: {plain(failure.reason or '', 200)}" for failure in failed]
     more = f"; and {len(nodes) - FAILED_SHOWN} more" if len(nodes) > FAILED_SHOWN else ""
     if nodes:
         yield "Failed without a job", "; ".join(nodes[:FAILED_SHOWN]) + more
 
 
 def _limitations(status: Status, usage: ReportUsage, zone: str | None) -> Iterable[str]:
-    """Yield one sentence per limitation of the numbers."""
     if usage.uncounted_gpus:
         yield (
             f"Of {count(usage.uncounted_gpus, 'execution')} the number of GPUs was not logged: "
@@ -195,41 +188,31 @@ WARNINGS: Final = 5
 """Number of warnings shown; ``status --json`` has them all."""
 
 
-def _sections(
-    usage: ReportUsage, figures_by_key: Mapping[str, ReportFigure], learning: Section | None
-) -> Iterable[Section]:
-    def present_blocks(*blocks: Block | str | None) -> tuple[Block, ...]:
-        present = (
-            figures_by_key.get(block) if isinstance(block, str) else block for block in blocks
-        )
-        return tuple(block for block in present if block is not None)
+def _sections(usage: ReportUsage, learning: Section | None) -> Iterable[Section]:
+    figures_by_key = {figure.key: figure for figure in figures(usage)}
+
+    def block_of(block: Block | str | None) -> Block | None:
+        return figures_by_key.get(block) if isinstance(block, str) else block
 
     yield Section("Totals", (tables.totals(usage),))
     if learning is not None:
         yield learning
-    yield Section("GPU models", (tables.gpu_table(usage),))
-    yield Section(
-        "Resources", present_blocks(tables.site_table(usage), tables.site_gpu_table(usage))
-    )
-    yield Section(
-        "Over time",
-        present_blocks(
-            "epochs", "hours", "per_period", "contributions", tables.period_table(usage)
-        ),
-    )
-    yield Section(
-        "Time of an epoch",
-        present_blocks("times", tables.time_table(usage), tables.variation_table(usage)),
-    )
-    profiles = tables.profile_table(usage)
-    if profiles is not None:
-        yield Section("Profiles of pools", (profiles,))
-    resources = tables.resource_table(usage)
-    if resources is not None:
-        yield Section("Use of resources", (resources,))
-    yield Section("Causes of badput", present_blocks("causes", tables.cause_table(usage)))
-    yield Section("Transfers", (tables.bytes_table(usage), tables.transfer_table(usage)))
-    yield Section("Runs", present_blocks(tables.label_table(usage), tables.run_table(usage)))
+    over_time = ("epochs", "hours", "per_period", "contributions", tables.period_table(usage))
+    blocks: Mapping[str, tuple[Block | str | None, ...]] = {
+        "GPU models": (tables.gpu_table(usage),),
+        "Resources": (tables.site_table(usage), tables.site_gpu_table(usage)),
+        "Over time": over_time,
+        "Time of an epoch": ("times", tables.time_table(usage), tables.variation_table(usage)),
+        "Profiles of pools": (tables.profile_table(usage),),
+        "Use of resources": (tables.resource_table(usage),),
+        "Causes of badput": ("causes", tables.cause_table(usage)),
+        "Transfers": (tables.bytes_table(usage), tables.transfer_table(usage)),
+        "Runs": (tables.label_table(usage), tables.run_table(usage)),
+    }
+    for heading, wanted in blocks.items():
+        present = [block for each in wanted if (block := block_of(each)) is not None]
+        if present:
+            yield Section(heading, tuple(present))
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -250,12 +233,8 @@ MAX_LEVELS: Final = 12
 PER: Final = {Unit.DAY: "day", Unit.WEEK: "week", Unit.MONTH: "month"}
 
 
-def figures(usage: ReportUsage) -> Mapping[str, ReportFigure]:
-    """Return the figures that have data, by key."""
-    return {figure.key: figure for figure in _all_figures(usage)}
-
-
-def _all_figures(usage: ReportUsage) -> Iterable[ReportFigure]:
+def figures(usage: ReportUsage) -> Iterable[ReportFigure]:
+    """The figures that have data."""
     series = usage.series
     if series is not None:
         # With a single period, bars and areas would be one block.
@@ -295,7 +274,7 @@ def _epochs(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
     return ReportFigure(
         "epochs",
         "Completed epochs, cumulated over time.",
-        LineChart(moments, (BandSeries("epochs", values, BLUE),), "epochs"),
+        TimeChart(moments, (BandSeries("epochs", values, BLUE),), "epochs", "steps"),
         f"{count(len(done), 'epoch')} completed between {day(done[0])} and {day(done[-1])}.",
         footnote="cumulated",
     )
@@ -317,7 +296,7 @@ def _hours(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
     return ReportFigure(
         "hours",
         "GPU-hours, cumulated over time, by what their executions came to.",
-        LineChart(edges, tuple(b for b in bands if b.values[-1]), "GPU-hours", stacked=True),
+        TimeChart(edges, tuple(b for b in bands if b.values[-1]), "GPU-hours", "areas"),
         f"GPU-hours at the end: {ends}.",
         footnote="cumulated",
     )
@@ -327,10 +306,11 @@ def _per_period(series: UsageSeries) -> ReportFigure:
     per = PER[series.unit]
     highest = max(series.epochs)
     values = tuple(float(n) for n in series.epochs)
+    bands = (BandSeries("epochs", values, BLUE),)
     return ReportFigure(
         "per_period",
         f"Completed epochs per {per}.",
-        BarChart(_edges(series), (BandSeries("epochs", values, BLUE),), f"epochs per {per}"),
+        TimeChart(_edges(series), bands, f"epochs per {per}", "bars"),
         f"At most {count(highest, 'epoch')} in a {per}, {sum(values) / len(values):.1f} on average "
         f"over {count(len(values), per)}.",
         footnote="epochs",
@@ -354,7 +334,7 @@ def _contributions(series: UsageSeries) -> ReportFigure:
     return ReportFigure(
         "contributions",
         f"GPU-hours per {per} by resource.",
-        BarChart(_edges(series), tuple(bands), f"GPU-hours per {per}"),
+        TimeChart(_edges(series), tuple(bands), f"GPU-hours per {per}", "bars"),
         f"GPU-hours by resource: {sums}.",
         footnote="gpu_hours",
     )

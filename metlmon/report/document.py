@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from jinja2 import Environment, StrictUndefined, Template
 from msgspec import Struct
@@ -84,24 +84,16 @@ class BandSeries(Struct, frozen=True):
     colour: int
 
 
-class LineChart(Struct, frozen=True):
-    """A step chart over time; ``stacked``: drawn as stacked areas.
+class TimeChart(Struct, frozen=True):
+    """Values over time: steps, or stacked ``areas`` or ``bars``.
 
-    Each value holds from its time to the next one.
+    Each value holds from its time to the next one; bars have one value less than times.
     """
 
     moments: tuple[datetime, ...]
     bands: tuple[BandSeries, ...]
     unit: str
-    stacked: bool = False
-
-
-class BarChart(Struct, frozen=True):
-    """Stacked bars, each from one time to the next."""
-
-    edges: tuple[datetime, ...]
-    bands: tuple[BandSeries, ...]
-    unit: str
+    kind: Literal["steps", "areas", "bars"]
 
 
 class BoxChart(Struct, frozen=True):
@@ -135,7 +127,7 @@ class CurveChart(Struct, frozen=True):
     unit: str
 
 
-Chart = LineChart | BarChart | BoxChart | LevelChart | CurveChart
+Chart = TimeChart | BoxChart | LevelChart | CurveChart
 
 
 class ReportFigure(Struct, frozen=True):
@@ -317,6 +309,12 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
     side = [e for e in executions if e.key is not None and not e.training]
     measure = next((e.measure for e in usage.clipped.executions), HourUnit.GPU)
     periods = {Unit.DAY: "day", Unit.WEEK: "week (from Monday)", Unit.MONTH: "month"}
+
+    def median_text(values: Sequence[float]) -> str:
+        """``1h02 (n = 12)``."""
+        middle = duration(median(values)) if values else "–"
+        return f"{middle} (n = {number(len(values))})"
+
     moved = sum(
         epoch.longest is not None
         and epoch.success is not None
@@ -350,7 +348,7 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
         "hours": lambda seconds: exact_hours(seconds / HOUR, digits),
         "gpu_hours": lambda hours: exact_hours(hours, digits),
         "share": lambda part, whole: percent(part / whole if whole else None),
-        "median": _median_text,
+        "median": median_text,
     }
 
 
@@ -361,9 +359,3 @@ def load_template(name: str, autoescape: bool = False, **filters: Any) -> Templa
     )
     environment.filters.update(filters)
     return environment.from_string((files(__package__) / name).read_text("utf-8"))
-
-
-def _median_text(values: Sequence[float]) -> str:
-    """The median of durations and their number: ``1h02 (n = 12)``."""
-    middle = duration(median(values)) if values else "–"
-    return f"{middle} (n = {number(len(values))})"

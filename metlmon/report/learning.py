@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -39,17 +39,13 @@ def learning_section(curves: Curves, grid: Grid | None) -> Section | None:
     known = [curve for curve in curves.curves_with_values if _finite(curve)]
     if not known:
         return None
-    ranked = rank_curves(known, curves)
+    # The best first; without a goal in the order of the runs.
+    sign = {"max": -1.0, "min": 1.0, None: 0.0}[curves.goal]
+    ranked = sorted(known, key=lambda each: sign * each.best.value if each.best else math.inf)
     blocks: list[Block] = [_figure(curves, ranked), _best_runs(curves, ranked, grid)]
     if grid is not None and grid.rows is not None and grid.goal is not None:
         blocks.append(_sweep_table(grid))
     return Section("Learning", tuple(blocks))
-
-
-def rank_curves(known: Iterable[MetricCurve], curves: Curves) -> list[MetricCurve]:
-    """Curves by their best value, the best first; without a goal in the order of the runs."""
-    sign = {"max": -1.0, "min": 1.0, None: 0.0}[curves.goal]
-    return sorted(known, key=lambda curve: sign * curve.best.value if curve.best else math.inf)
 
 
 def _finite(curve: MetricCurve) -> list[tuple[int, float]]:
@@ -65,7 +61,11 @@ def _figure(curves: Curves, ranked: list[MetricCurve]) -> ReportFigure:
         )
         for place, curve in enumerate(ranked)
     ]
-    low, high = value_range(ranked)
+    # A diverged run does not flatten the others.
+    drawn = [curve for curve in ranked if not curve.diverged] or ranked
+    values = [value for curve in drawn for _, value in _finite(curve)]
+    low, high = min(values), max(values)
+    low, high = (low, high) if high > low else (low - 0.5, high + 0.5)
     summary = curves_summary(curves, live=False)
     parts = (summary.runs, summary.best, summary.diverged, summary.flat)
     return ReportFigure(
@@ -75,15 +75,6 @@ def _figure(curves: Curves, ranked: list[MetricCurve]) -> ReportFigure:
         CurveChart(tuple(reversed(lines)), low, high, clip(curves.metric, NAME_LIMIT)),
         "; ".join(part for part in parts if part) + ".",
     )
-
-
-def value_range(ranked: Iterable[MetricCurve]) -> tuple[float, float]:
-    """The lowest and highest value to draw, such that a diverged run does not flatten others."""
-    curves = list(ranked)
-    drawn = [curve for curve in curves if not curve.diverged] or curves
-    values = [value for curve in drawn for _, value in _finite(curve)]
-    low, high = min(values), max(values)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -147,20 +138,15 @@ def _sweep_table(grid: Grid) -> ReportTable:
         cell = partial(_cell_text, grid, column)
         table_columns.append(Column(f"column_{place}", cell, title=heading, group=group))
     name = clip(grid.metric, NAME_LIMIT)
+    others = ", ".join(axis_name(each.axis) for each in grid.folded)
+    folded = f" Each cell has the best over {others}." if others else ""
     return ReportTable(
         "sweep",
         f"Best {name} by {axis_name(rows)}{f' and {group}' if group else ''}",
         tuple(table_columns),
         tuple(row_of(table_columns, row) for row in row_labels),
-        comment=f"★ marks the best of all. {_skipped_text(grid)}".strip(),
+        comment=f"★ marks the best of all.{folded}",
     )
-
-
-def _skipped_text(grid: Grid) -> str:
-    if not grid.folded:
-        return ""
-    names = ", ".join(axis_name(folded.axis) for folded in grid.folded)
-    return f"Each cell has the best over {names}."
 
 
 def _cell_text(grid: Grid, column: Point, row: Point) -> str:

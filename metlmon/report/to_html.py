@@ -24,20 +24,20 @@ from msgspec import Struct
 from metlmon import __version__
 from metlmon.report.document import (
     BandSeries,
-    BarChart,
     BoxChart,
     Chart,
     CurveChart,
     LevelChart,
-    LineChart,
     Report,
     ReportFigure,
+    TimeChart,
     load_template,
     sanitize,
 )
 from metlmon.report.usage import BoxPlot
 from metlmon.stats.windows import MONTHS, round_times
 from metlmon.tables.layout import Column
+from metlmon.tables.timeline_text import TIME_STEPS
 from metlmon.text.formatting import DAY, HOUR, MINUTE, THIN, clip, day, exact_hours, metric, plain
 
 MARK: Final = '<meta name="generator" content="metlmon '
@@ -55,14 +55,13 @@ def render_html(report: Report) -> str:
         """A heading without line breaks within GPU-hours."""
         return report.prose(heading).replace("GPU-", "GPU\u2011")
 
+    def heading_groups(columns: Sequence[Column[Any]]) -> list[tuple[str, list[Column[Any]]]]:
+        """Adjacent columns with the same group heading, which may be empty."""
+        return [(group, list(members)) for group, members in groupby(columns, lambda c: c.group)]
+
     filters = {"sanitize": sanitize, "prose": report.prose, "unbroken": unbroken, "svg": svg}
     template = load_template("page.html.j2", autoescape=True, **filters)
-    return template.render(report=report, version=__version__, heading_groups=_heading_groups)
-
-
-def _heading_groups(columns: Sequence[Column[Any]]) -> list[tuple[str, list[Column[Any]]]]:
-    """Adjacent columns with the same group heading, which may be empty."""
-    return [(group, list(members)) for group, members in groupby(columns, lambda c: c.group)]
+    return template.render(report=report, version=__version__, heading_groups=heading_groups)
 
 
 # --- charts as SVG ------------------------------------------------------------------------------
@@ -113,10 +112,8 @@ def render_svg(figure: ReportFigure, prose: Callable[[str], str] = sanitize) -> 
 
 
 def _draw(canvas: _Canvas, chart: Chart) -> float:
-    if isinstance(chart, LineChart):
-        return _lines(canvas, chart)
-    if isinstance(chart, BarChart):
-        return _bars(canvas, chart)
+    if isinstance(chart, TimeChart):
+        return _bars(canvas, chart) if chart.kind == "bars" else _lines(canvas, chart)
     if isinstance(chart, BoxChart):
         return _boxes(canvas, chart)
     if isinstance(chart, CurveChart):
@@ -194,11 +191,8 @@ def nice_ticks(highest: float, about: int = VALUE_TICKS, whole: bool = False) ->
         return [0.0, 1.0]
     rough = highest / about
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(
-        power * m
-        for m in ((1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10))
-        if power * m >= rough * (1 - 1e-9)
-    )
+    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = next(power * m for m in factors if power * m >= rough * (1 - 1e-9))
     if whole:
         step = max(1.0, float(math.ceil(step)))
     steps = math.ceil(highest / step - 1e-9)
@@ -213,20 +207,13 @@ def tick_text(value: float, step: float) -> str:
     return f"{value:,.{decimals}f}".replace(",", THIN)
 
 
-_STEPS: Final = (
-    *(n * MINUTE for n in (1, 2, 5, 10, 15, 30)),
-    *(n * HOUR for n in (1, 2, 3, 6, 12)),
-    *(n * DAY for n in (1, 2, 7, 14)),
-)
-"""Seconds between two ticks; beyond, months."""
-
 _MONTH_STEPS: Final = (1, 2, 3, 6, 12, 24, 60, 120, 240)
 
 
 def time_ticks(first: datetime, last: datetime) -> list[datetime]:
     """Return round times in a range, with the finest step for at most ``TIME_TICKS``."""
     span = (last - first).total_seconds()
-    steps = [{"seconds": n} for n in _STEPS if span / n <= TIME_TICKS]
+    steps = [{"seconds": n} for n in TIME_STEPS if span / n <= TIME_TICKS]
     steps += [{"months": n} for n in _MONTH_STEPS if span / (28 * DAY * n) <= TIME_TICKS]
     for step in steps:
         ticks = [tick for tick in round_times(first, last, **step) if tick >= first]
@@ -264,25 +251,19 @@ class _Plot(Struct, frozen=True):
         return self.bottom - value / self.highest * (self.bottom - self.top)
 
 
-def _plot(
-    canvas: _Canvas,
-    moments: tuple[datetime, datetime],
-    highest: float,
-    unit: str,
-    top: float,
-    right: float,
-) -> _Plot:
+def _plot(canvas: _Canvas, chart: TimeChart, highest: float, *, top: float, right: float) -> _Plot:
     """Draw both axes."""
-    ticks = nice_ticks(highest, whole=unit.startswith("epochs"))
+    ticks = nice_ticks(highest, whole=chart.unit.startswith("epochs"))
     step = ticks[1] - ticks[0]
     names = [tick_text(tick, step) for tick in ticks]
     left = 30 + max(map(_width, names))
-    plot = _Plot(left, top, right, top + HEIGHT, *moments, ticks[-1])
+    first, last = chart.moments[0], chart.moments[-1]
+    plot = _Plot(left, top, right, top + HEIGHT, first, last, ticks[-1])
     for tick, name in zip(ticks, names, strict=True):
         y = plot.y(tick)
         canvas.line(left, y, right, y, "axis" if not tick else "grid")
         canvas.text(left - 8, y + 4, name, "end")
-    _unit_label(canvas, unit, (plot.top + plot.bottom) / 2)
+    _unit_label(canvas, chart.unit, (plot.top + plot.bottom) / 2)
     _time_axis(canvas, plot)
     return plot
 
@@ -298,9 +279,8 @@ def _time_axis(canvas: _Canvas, plot: _Plot) -> None:
         hours = any(tick.hour or tick.minute for tick in ticks)
         context = day(tick) if hours else str(tick.year)
         if context != shown_context:
-            canvas.text(
-                _clamp_centre(x, context), plot.bottom + 32, context, "middle", kind="faint"
-            )
+            middle = _clamp_centre(x, context)
+            canvas.text(middle, plot.bottom + 32, context, "middle", kind="faint")
             shown_context = context
 
 
@@ -316,26 +296,35 @@ AXIS_HEIGHT: Final = 40
 """Height below a plot over time, for tick labels and the year."""
 
 
-def _lines(canvas: _Canvas, chart: LineChart) -> float:
+def _lines(canvas: _Canvas, chart: TimeChart) -> float:
+    is_stacked = chart.kind == "areas"
     ends = [band.values[-1] for band in chart.bands]
-    highest = sum(ends) if chart.stacked else max(max(band.values) for band in chart.bands)
+    highest = sum(ends) if is_stacked else max(max(band.values) for band in chart.bands)
     labels = [
         f"{_end_value(value, highest)} {canvas.prose(band.name)}"
         for band, value in zip(chart.bands, ends, strict=True)
     ]
     right = WIDTH - 26 - max(map(_width, labels))
-    moments = chart.moments[0], chart.moments[-1]
-    plot = _plot(canvas, moments, highest, chart.unit, top=TOP, right=right)
+    plot = _plot(canvas, chart, highest, top=TOP, right=right)
+
+    def points(values: Sequence[float]) -> list[str]:
+        pairs = zip(chart.moments, values, strict=True)
+        return [f"{_n(plot.x(moment))} {_n(plot.y(value))}" for moment, value in pairs]
+
     floor = [0.0] * len(chart.moments)
     marks: list[tuple[float, str, int]] = []
     for band, label in zip(chart.bands, labels, strict=True):
-        if chart.stacked:
+        if is_stacked:
             above = [low + value for low, value in zip(floor, band.values, strict=True)]
-            _area(canvas, plot, chart.moments, floor, high=above, colour=band.colour)
+            up, back = "L".join(points(above)), "L".join(reversed(points(floor)))
+            canvas.path(f"M{up}L{back}Z", "area", "fill", band.colour)
+            canvas.path(f"M{up}", "edge", "stroke", band.colour)
             marks.append((plot.y((floor[-1] + above[-1]) / 2), label, band.colour))
             floor = above
         else:
-            _step_line(canvas, plot, chart.moments, band)
+            first, *steps = (point.split() for point in points(band.values))
+            d = f"M{first[0]} {first[1]}" + "".join(f"H{x}V{y}" for x, y in steps)
+            canvas.path(d, "line", "stroke", band.colour)
             marks.append((plot.y(band.values[-1]), label, band.colour))
     _end_labels(canvas, marks, right, plot.bottom)
     return plot.bottom + AXIS_HEIGHT
@@ -345,33 +334,8 @@ def _end_value(value: float, highest: float) -> str:
     """Format the value at the end of a line, with about three digits of ``highest``."""
     if value == round(value):
         return tick_text(value, 1)
-    return exact_hours(
-        value, 0 if highest >= 100 else 1 if highest >= 10 else 2 if highest >= 1 else 4
-    )
-
-
-def _step_line(canvas: _Canvas, plot: _Plot, moments: Sequence[datetime], band: BandSeries) -> None:
-    d = f"M{_n(plot.x(moments[0]))} {_n(plot.y(band.values[0]))}"
-    for moment, value in zip(moments[1:], band.values[1:], strict=True):
-        d += f"H{_n(plot.x(moment))}V{_n(plot.y(value))}"
-    canvas.path(d, "line", "stroke", band.colour)
-
-
-def _area(
-    canvas: _Canvas,
-    plot: _Plot,
-    moments: Sequence[datetime],
-    low: Sequence[float],
-    high: Sequence[float],
-    colour: int,
-) -> None:
-    def point(moment: datetime, value: float) -> str:
-        return f"{_n(plot.x(moment))} {_n(plot.y(value))}"
-
-    up = [point(moment, value) for moment, value in zip(moments, high, strict=True)]
-    back = [point(moment, value) for moment, value in zip(moments, low, strict=True)]
-    canvas.path(f"M{'L'.join(up)}L{'L'.join(reversed(back))}Z", "area", "fill", colour)
-    canvas.path(f"M{'L'.join(up)}", "edge", "stroke", colour)
+    digits = 0 if highest >= 100 else 1 if highest >= 10 else 2 if highest >= 1 else 4
+    return exact_hours(value, digits)
 
 
 # --- curves over epochs -------------------------------------------------------------------------
@@ -406,7 +370,8 @@ def _curves(canvas: _Canvas, chart: CurveChart) -> float:
         canvas.line(left, y(tick), right, y(tick), "grid")
         canvas.text(left - 8, y(tick) + 4, name, "end")
     canvas.line(left, bottom, right, bottom, "axis")
-    for epoch in _epoch_ticks(last):
+    epochs = max(1, round(nice_ticks(float(last), MAX_EPOCH_TICKS, whole=True)[1]))
+    for epoch in sorted({1, *range(epochs, last + 1, epochs)}):
         canvas.text(_clamp_centre(x(epoch), str(epoch)), bottom + 18, str(epoch), "middle")
     canvas.text((left + right) / 2, bottom + 34, "epoch", "middle", kind="faint")
     _unit_label(canvas, chart.unit, (top + bottom) / 2)
@@ -425,11 +390,6 @@ def range_ticks(low: float, high: float) -> tuple[float, list[float]]:
     first = math.ceil(low / step - 1e-9)
     ticks = [round(n * step, 12) for n in range(first, math.floor(high / step + 1e-9) + 1)]
     return step, [tick for tick in ticks if tick <= high]
-
-
-def _epoch_ticks(last: int) -> list[int]:
-    step = max(1, round(nice_ticks(float(last), MAX_EPOCH_TICKS, whole=True)[1]))
-    return sorted({1, *range(step, last + 1, step)})
 
 
 def _unit_label(canvas: _Canvas, unit: str, middle: float) -> None:
@@ -451,15 +411,14 @@ def _end_labels(
         canvas.text(right + 20, y + 4, label)
 
 
-def _bars(canvas: _Canvas, chart: BarChart) -> float:
+def _bars(canvas: _Canvas, chart: TimeChart) -> float:
     has_legend = any(band.name not in chart.unit for band in chart.bands)
     top = TOP + (canvas.legend(chart.bands, 36) if has_legend else 0.0)
-    n = len(chart.edges) - 1
+    n = len(chart.moments) - 1
     highest = max(sum(band.values[index] for band in chart.bands) for index in range(n))
-    moments = chart.edges[0], chart.edges[-1]
-    plot = _plot(canvas, moments, highest, chart.unit, top=top, right=WIDTH - RIGHT)
+    plot = _plot(canvas, chart, highest, top=top, right=WIDTH - RIGHT)
     for index in range(n):
-        x1, x2 = plot.x(chart.edges[index]), plot.x(chart.edges[index + 1])
+        x1, x2 = plot.x(chart.moments[index]), plot.x(chart.moments[index + 1])
         gap = min(2.0, (x2 - x1) * 0.15)
         floor = 0.0
         for band in chart.bands:
@@ -475,20 +434,13 @@ def _bars(canvas: _Canvas, chart: BarChart) -> float:
 # --- boxes and levels ---------------------------------------------------------------------------
 
 
-def _duration_unit(highest: float) -> tuple[float, str]:
-    """Return the unit for durations up to ``highest``: its seconds and name."""
-    if highest < 180:
-        return 1.0, "seconds"
-    return (60.0, "minutes") if highest < 3 * 3600 else (3600.0, "hours")
-
-
 def _boxes(canvas: _Canvas, chart: BoxChart) -> float:
     boxes = [box for _, group in chart.groups for _, box in group]
     names = [clip(plain(name), MAX_NAME_LENGTH) for _, group in chart.groups for name, _ in group]
     longest = max(box.maximum for box in boxes)
-    seconds, unit = _duration_unit(longest)
-    highest = longest / seconds
-    ticks = nice_ticks(highest, 6)
+    units = ((3 * MINUTE, 1.0, "seconds"), (3 * HOUR, 60.0, "minutes"), (math.inf, 3600.0, "hours"))
+    _, seconds, unit = next(each for each in units if longest < each[0])
+    ticks = nice_ticks(longest / seconds, 6)
     heads = [head for head, _ in chart.groups]
     left = 16 + max(map(_width, (*names, *heads)))
     right = WIDTH - 56

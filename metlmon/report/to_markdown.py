@@ -9,12 +9,11 @@ from itertools import pairwise
 from typing import Any, Final
 
 from metlmon.report.document import (
-    BarChart,
-    LineChart,
     Report,
     ReportFigure,
     ReportTable,
     Row,
+    TimeChart,
     Totals,
     sanitize,
 )
@@ -85,9 +84,9 @@ def _table(report: Report, table: ReportTable) -> Iterable[str]:
         yield from (_prose(report, table.empty_text), "")
         return
     columns = table.columns
-    yield _line(
-        [_prose(report, _head(column)) + _ref(report, column.footnote) for column in columns]
-    )
+    heads = [f"{each.group}, {each.title}" if each.group else each.title for each in columns]
+    refs = [_ref(report, column.footnote) for column in columns]
+    yield _line([_prose(report, head) + ref for head, ref in zip(heads, refs, strict=True)])
     yield _line(["---" if column.alignment == "left" else "---:" for column in columns])
     for row, is_part in table.lines():
         cells = _cells(report, columns, row)
@@ -100,10 +99,6 @@ def _table(report: Report, table: ReportTable) -> Iterable[str]:
     yield ""
     if table.comment:
         yield from (_prose(report, table.comment), "")
-
-
-def _head(column: Column[Any]) -> str:
-    return f"{column.group}, {column.title}" if column.group else column.title
 
 
 def _cells(report: Report, columns: Sequence[Column[Any]], row: Row) -> list[str]:
@@ -125,24 +120,17 @@ def _totals(report: Report, totals: Totals) -> Iterable[str]:
 
 
 def _figure(report: Report, figure: ReportFigure) -> Iterable[str]:
-    """Yield caption and summary, and a sparkline of values over time.
-
-    The data of box plots and causes are in the tables.
-    """
+    """Yield caption and summary, and a sparkline of sums over time; the rest is in the tables."""
     caption = _prose(report, figure.caption).rstrip(".")
     text = f"**{caption}.**{_ref(report, figure.footnote)} {_prose(report, figure.summary)}"
     yield from (text, "")
     chart = figure.chart
-    if isinstance(chart, BarChart):
-        moments = chart.edges
-    elif isinstance(chart, LineChart) and chart.stacked:
-        moments = chart.moments
-    else:
+    if not isinstance(chart, TimeChart) or chart.kind == "steps":
         return
     values = [sum(each) for each in zip(*(band.values for band in chart.bands), strict=True)]
     # A bar ends where the next one would begin.
-    last = moments[-1] - timedelta(microseconds=1)
-    yield from (f"`{sparkline(values)}` {day(moments[0])} to {day(last)}", "")
+    last = chart.moments[-1] - timedelta(microseconds=1)
+    yield from (f"`{sparkline(values)}` {day(chart.moments[0])} to {day(last)}", "")
 
 
 def sparkline(values: Sequence[float]) -> str:

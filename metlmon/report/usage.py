@@ -174,7 +174,6 @@ _Span = tuple[datetime, datetime]
 
 
 def _time_span(ledger: Ledger, window: TimeWindow) -> _Span | None:
-    """The first and the last logged time of any activity in the window."""
     first, last = ledger.first_time, ledger.as_of
     if first is None or last is None:
         return None

@@ -34,6 +34,8 @@ REASONS: Final = 6
 
 NOTHING_RAN: Final = "Nothing ran: the logs have no execution in this window."
 
+NO_JOB: Final = "Nothing happened: the logs have no job in this window."
+
 DAMAGED: Final = (
     "The times are unknown: the stamps of the logs are decades apart, or all the same. A damaged "
     "line may say so; --since leaves it out."
@@ -55,17 +57,17 @@ def _given(name: str, title: str, kind: Kind = Kind.TEXT, **more: Any) -> AnyCol
     return Column(name, itemgetter(name), kind, title=title, **more)
 
 
+def _attribute(name: str, title: str, kind: Kind, of: str = "", **more: Any) -> AnyColumn:
+    """A column of an attribute of the row, by default the one with its name."""
+    return Column(name, attrgetter(of or name), kind, title=title, **more)
+
+
 # --- GPU models, sites, labels ------------------------------------------------------------------
 
 EPOCHS: Final[AnyColumn] = replace(usage_columns.EPOCHS, title="Epochs")
 
-EXECUTIONS: Final[AnyColumn] = Column(
-    "executions",
-    lambda row: row.totals.executions,
-    Kind.COUNT,
-    title="Executions",
-    footnote="executions",
-    drop=3,
+EXECUTIONS: Final = _attribute(
+    "executions", "Executions", Kind.COUNT, "totals.executions", footnote="executions", drop=3
 )
 
 TOTALS_COLUMNS: Final[tuple[AnyColumn, ...]] = (
@@ -74,6 +76,10 @@ TOTALS_COLUMNS: Final[tuple[AnyColumn, ...]] = (
     replace(usage_columns.BADPUT, title="badput", group="GPU-hours"),
     replace(usage_columns.RUNNING, title="running", group="GPU-hours", drop=4),
     replace(usage_columns.HOURS, title="all", group="GPU-hours"),
+)
+
+BY_LONGEST: Final = _attribute(
+    "epochs_by_longest", "By longest attempt", Kind.COUNT, "longest.epochs"
 )
 
 LONGEST: Final[AnyColumn] = Column(
@@ -85,19 +91,13 @@ LONGEST: Final[AnyColumn] = Column(
     drop=1,
 )
 
-TO_JOBS: Final[AnyColumn] = Column(
-    "bytes_to_jobs",
-    lambda row: row.input.received,
-    Kind.BYTES,
-    title="to jobs",
-    footnote="bytes",
-    group="Bytes",
+TO_JOBS: Final = _attribute(
+    "bytes_to_jobs", "to jobs", Kind.BYTES, "input.received", footnote="bytes", group="Bytes"
+)
+FROM_JOBS: Final = _attribute(
+    "bytes_from_jobs", "from jobs", Kind.BYTES, "input.sent", footnote="bytes", group="Bytes"
 )
 """Input is what the jobs receive."""
-
-FROM_JOBS: Final[AnyColumn] = replace(
-    TO_JOBS, name="bytes_from_jobs", title="from jobs", value=lambda row: row.input.sent
-)
 
 
 def _group_table(
@@ -123,14 +123,7 @@ def _group_table(
             footnote="share",
             drop=2,
         ),
-        Column(
-            "epochs_by_longest",
-            lambda row: row.longest.epochs,
-            Kind.COUNT,
-            title="By longest attempt",
-            footnote="by_longest",
-            drop=5,
-        ),
+        replace(BY_LONGEST, footnote="by_longest", drop=5),
         *TOTALS_COLUMNS,
         *more_columns,
         LONGEST,
@@ -159,7 +152,14 @@ def _repeated_note(usage: ReportUsage) -> str | None:
 
 
 def gpu_table(usage: ReportUsage) -> ReportTable:
-    """Epochs and GPU-hours by GPU model."""
+    """Epochs and GPU-hours by GPU model, with the logged names where shorter ones are shown."""
+    shown = {group.name for group in usage.gpus}
+    names = [
+        f"{name}: {clip(logged, 60)}"
+        for logged, name in usage.gpu_names.items()
+        if name in shown and name != logged
+    ]
+    full_names = f"As logged, {'; '.join(names)}." if names else None
     return _group_table(
         usage,
         key="gpus",
@@ -167,19 +167,8 @@ def gpu_table(usage: ReportUsage) -> ReportTable:
         name=Column("gpu", attrgetter("name"), title="GPU model"),
         groups=usage.gpus,
         empty_text=NOTHING_RAN,
-        comment=" ".join(filter(None, (_repeated_note(usage), _full_names(usage)))) or None,
+        comment=" ".join(filter(None, (_repeated_note(usage), full_names))) or None,
     )
-
-
-def _full_names(usage: ReportUsage) -> str | None:
-    """The logged names of the GPU models that have shorter names in the table."""
-    shown = {group.name for group in usage.gpus}
-    names = [
-        f"{name}: {clip(logged, 60)}"
-        for logged, name in usage.gpu_names.items()
-        if name in shown and name != logged
-    ]
-    return f"As logged, {'; '.join(names)}." if names else None
 
 
 def site_table(usage: ReportUsage) -> ReportTable:
@@ -232,9 +221,7 @@ def bytes_table(usage: ReportUsage) -> ReportTable:
     columns: tuple[AnyColumn, ...] = (
         Column("site", attrgetter("name"), title="Resource"),
         replace(EXECUTIONS, drop=0),
-        Column(
-            "transfers", attrgetter("transfers"), Kind.COUNT, title="Transfers", footnote="moved"
-        ),
+        _attribute("transfers", "Transfers", Kind.COUNT, footnote="moved"),
         TO_JOBS,
         FROM_JOBS,
         Column(
@@ -421,27 +408,19 @@ def period_table(usage: ReportUsage) -> ReportTable:
         columns,
         tuple(rows),
         {"period": "Total", "epochs": usage.epochs, **row_of(of_group, usage.total)},
-        empty_text=DAMAGED
-        if usage.clipped.jobs
-        else "Nothing happened: the logs have no job in this window.",
+        empty_text=DAMAGED if usage.clipped.jobs else NO_JOB,
     )
 
 
 def time_table(usage: ReportUsage) -> ReportTable:
     """Durations of completed epochs by GPU model and by resource."""
     of_box: tuple[AnyColumn, ...] = (
-        Column("n", attrgetter("n"), Kind.COUNT, title="n", footnote="box"),
-        Column("minimum", attrgetter("minimum"), Kind.DURATION, title="least", drop=2),
-        Column(
-            "first_quartile", attrgetter("lower_quartile"), Kind.DURATION, title="first quartile"
-        ),
-        Column(
-            "median", attrgetter("median"), Kind.DURATION, title="median", footnote="epoch_time"
-        ),
-        Column(
-            "third_quartile", attrgetter("upper_quartile"), Kind.DURATION, title="third quartile"
-        ),
-        Column("maximum", attrgetter("maximum"), Kind.DURATION, title="most", drop=1),
+        _attribute("n", "n", Kind.COUNT, footnote="box"),
+        _attribute("minimum", "least", Kind.DURATION, drop=2),
+        _attribute("first_quartile", "first quartile", Kind.DURATION, "lower_quartile"),
+        _attribute("median", "median", Kind.DURATION, footnote="epoch_time"),
+        _attribute("third_quartile", "third quartile", Kind.DURATION, "upper_quartile"),
+        _attribute("maximum", "most", Kind.DURATION, drop=1),
     )
     boxes = (("GPU model", usage.boxes_by_gpu), ("resource", usage.boxes_by_site))
     return ReportTable(
@@ -597,12 +576,12 @@ def _reasons(cause: Cause) -> list[tuple[str, int, float]]:
 def transfer_table(usage: ReportUsage) -> ReportTable:
     """Transfers by direction and outcome."""
     columns: tuple[AnyColumn, ...] = (
-        Column("direction", attrgetter("direction"), title="Direction"),
+        _attribute("direction", "Direction", Kind.TEXT),
         Column("outcome", lambda row: row.outcome.replace("-", " "), title="Outcome"),
-        Column("n", attrgetter("count"), Kind.COUNT, title="Transfers", footnote="transfers"),
+        _attribute("n", "Transfers", Kind.COUNT, "count", footnote="transfers"),
         Column("hours", lambda row: row.seconds / HOUR, Kind.HOURS, title="Hours"),
-        Column("median", attrgetter("median"), Kind.DURATION, title="median", drop=3),
-        Column("longest", attrgetter("longest"), Kind.DURATION, title="longest", drop=2),
+        _attribute("median", "median", Kind.DURATION, drop=3),
+        _attribute("longest", "longest", Kind.DURATION, drop=2),
         Column(
             "queued_hours",
             lambda row: row.queued_seconds / HOUR,
@@ -633,15 +612,13 @@ def run_table(usage: ReportUsage) -> ReportTable:
     has_skipped = usage.window.unbounded and any(run.epochs_skipped for run in runs)
     label: AnyColumn = Column("label", lambda run: run.label or "none", title="Label")
     counts = {"epochs_total": "of", **({"epochs_skipped": "skipped"} if has_skipped else {})}
-    epochs = [
-        Column(k, attrgetter(k), Kind.COUNT, title=title, drop=5) for k, title in counts.items()
-    ]
+    epochs = [_attribute(name, title, Kind.COUNT, drop=5) for name, title in counts.items()]
     names: tuple[AnyColumn, ...] = (
         Column("run", attrgetter("run"), title="Run"),
         Column("uuid", attrgetter("uuid"), title="Id", drop=6),
         *((label,) if has_labels else ()),
     )
-    completed: AnyColumn = replace(EPOCHS, value=lambda row: row.longest.epochs)
+    completed = replace(EPOCHS, value=BY_LONGEST.value)
     of_group = (completed, *TOTALS_COLUMNS, LONGEST)
     rows = [
         {**row_of((*names, *epochs), run), **row_of(of_group, group)} for run, group in usage.runs

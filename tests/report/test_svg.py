@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from metlmon.report.document import (
     BandSeries,
-    BarChart,
     BoxChart,
     Chart,
     LevelChart,
-    LineChart,
     ReportFigure,
+    TimeChart,
 )
 from metlmon.report.to_html import TIME_TICKS, nice_ticks, render_svg, tick_text, time_ticks
 from metlmon.report.usage import make_box_plot
@@ -81,8 +80,9 @@ def test_ticks_of_three_months_are_mondays() -> None:
 def test_any_series_can_be_drawn(values: list[list[float]], name: str, stacked: bool) -> None:
     moments = tuple(T0 + timedelta(days=day) for day in range(4))
     bands = tuple(BandSeries(name, tuple(each), at) for at, each in enumerate(values))
-    drawn(LineChart(moments[:3], bands, "GPU-hours", stacked), name)
-    drawn(BarChart(moments, bands, "GPU-hours per day"), name)
+    kind = "areas" if stacked else "steps"
+    drawn(TimeChart(moments[:3], bands, "GPU-hours", kind), name)
+    drawn(TimeChart(moments, bands, "GPU-hours per day", "bars"), name)
 
 
 @given(values=st.lists(VALUES, min_size=1, max_size=9), name=NAMES)
@@ -95,14 +95,16 @@ def test_any_boxes_and_levels_can_be_drawn(values: list[float], name: str) -> No
 
 def test_heights_of_bars_are_their_values() -> None:
     edges = tuple(T0 + timedelta(days=day) for day in range(3))
-    root = drawn(BarChart(edges, (BandSeries("epochs", (5.0, 10.0), 0),), "epochs per day"))
+    bands = (BandSeries("epochs", (5.0, 10.0), 0),)
+    root = drawn(TimeChart(edges, bands, "epochs per day", "bars"))
     heights = [float(rect.get("height", "")) for rect in root.iter("rect")]
     assert heights == [95, 190]
 
 
 def test_step_line_keeps_its_value() -> None:
     moments = (T0, T0 + timedelta(days=1), T0 + timedelta(days=2))
-    root = drawn(LineChart(moments, (BandSeries("epochs", (0.0, 1.0, 2.0), 0),), "epochs"))
+    bands = (BandSeries("epochs", (0.0, 1.0, 2.0), 0),)
+    root = drawn(TimeChart(moments, bands, "epochs", "steps"))
     path = next(each.get("d", "") for each in root.iter("path"))
     assert re.fullmatch(r"M[\d.]+ [\d.]+(?:H[\d.]+V[\d.]+){2}", path)
 
@@ -110,7 +112,8 @@ def test_step_line_keeps_its_value() -> None:
 def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
     moments = (T0, T0 + timedelta(days=1))
     bands = tuple(BandSeries(f"site{n}", (0.0, 0.001), n) for n in range(4))
-    root = drawn(LineChart(moments, (*bands, BandSeries("most", (0.0, 9.0), 5)), "GPU-hours", True))
+    bands = (*bands, BandSeries("most", (0.0, 9.0), 5))
+    root = drawn(TimeChart(moments, bands, "GPU-hours", "areas"))
     heights = sorted(
         float(each.get("y", "")) for each in root.iter("text") if "site" in (each.text or "")
     )
