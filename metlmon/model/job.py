@@ -815,21 +815,25 @@ def _end_transfer(history: JobHistory, event: Event, direction: str, detail: Fil
 
 
 def with_inferred_ends(
-    history: JobHistory, as_of: datetime | None, lease: float, successor: datetime | None
+    history: JobHistory,
+    as_of: datetime | None,
+    lease: float,
+    successor: datetime | None,
+    outcome: Outcome = _EVICTED,
 ) -> JobHistory:
     """``history`` with ends that were not logged, or logged too late.
 
     An execution that was not reached again ended when its ``lease``, in seconds, did: its machine
-    killed it then (manual, "Job ClassAd Attributes", JobLeaseDuration). ``successor``: when the
-    next job of the node, which has left the queue, was submitted, if no event of this job is
-    younger: this one had left the queue before. That end is lost with a part of the log, or with
+    killed it then (manual, "Job ClassAd Attributes", JobLeaseDuration). ``successor``: when a job
+    was submitted that was not while this one was in the queue, if no event of this one is younger:
+    it had left the queue before, with ``outcome``. That end is lost with a part of the log, or with
     the queue of the access point.
     """
     executions = [_within_lease(history, each, as_of, lease) for each in history.executions]
     if successor is None or history.state not in ACTIVE:
         return replace(history, executions=executions)
     if history.open is not None and executions[-1].end is None:
-        executions[-1] = _ended(history, executions[-1], successor, _EVICTED)
+        executions[-1] = _ended(history, executions[-1], successor, outcome)
         executions[-1].uncertain = True
     ended = replace(
         history,

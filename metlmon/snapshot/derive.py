@@ -150,13 +150,24 @@ class NodeCategory(NamedTuple):
     beside: bool
 
 
+class Completion(NamedTuple):
+    """What a submission of a later node proves: a node was done by ``time``.
+
+    ``by_job``: its job has succeeded, since it has no POST script.
+    """
+
+    time: datetime
+    by_job: bool
+
+
 class NodeMemo(Struct):
     """A node, and what the entries of its jobs were built from.
 
     ``state``: that of the node when the entries were last checked; None: they have been rebuilt
     since. ``jobs``: these jobs. ``success``: the execution that completes the node; ``is_final``:
-    its entry says so. ``submitted``: when the first of the jobs was submitted. ``is_overruled``,
-    ``is_unlogged``: as in :class:`NodeSums`. ``lacks_hours``: one of the jobs does
+    its entry says so. ``completion``: if a later node proves it. ``submitted``:
+    when the first of the jobs was submitted. ``is_overruled``, ``is_unlogged``: as in
+    :class:`NodeSums`. ``lacks_hours``: one of the jobs does
     (:class:`metlmon.snapshot.records.Job`). ``is_special``: any of these three is True, or the node
     is faulty or lost.
     """
@@ -166,6 +177,7 @@ class NodeMemo(Struct):
     state: NodeState | None = None
     jobs: tuple[LoggedJob, ...] = ()
     success: tuple[JobKey, int] | None = None
+    completion: Completion | None = None
     is_final: bool = False
     has_executions: bool = False
     lacks_hours: bool = False
@@ -479,7 +491,7 @@ class Derivation:
         # Until its state is resolved, a good last job is assumed to complete it.
         completes = state is None or state.state is _COMPLETED
         memo.jobs = record.jobs
-        memo.success = success
+        memo.success, memo.completion = success, self._completion(record, state)
         times = result.submit_times if result is not None else ()
         memo.submitted = min((time for time in times if time is not None), default=None)
         memo.is_final = memo.category.training and success is not None and completes
@@ -489,6 +501,7 @@ class Derivation:
             success=success if memo.is_final else None,
             user=key,
             is_service=memo.category.service,
+            completion=memo.completion,
         )
         memo.has_executions = memo.lacks_hours = False
         for job_key, job in built:
@@ -498,6 +511,15 @@ class Derivation:
         memo.state = None
         for of_node in memo.jobs if self._strays else ():
             self._strays.pop(of_node.key, None)
+
+    def _completion(self, record: NodeRecord, state: NodeState | None) -> Completion | None:
+        """The first submission of a later node that proves this one done; None if none does."""
+        if state is None or not state.inferred or state.since is None or state.submitted is None:
+            return None
+        results = (self.submission_result((record.key[0], each)) for each in record.node.children)
+        times = [time for result in results if result for time in result.submit_times]
+        later = [time for time in times if time is not None and time > state.submitted]
+        return Completion(min(later, default=state.since), record.node.post is None)
 
     def _put(self, key: JobKey, job: Job) -> None:
         self.jobs[key] = job
@@ -593,7 +615,14 @@ class Derivation:
         self.states[key] = node_state
         is_final = state is _COMPLETED and memo.category.training
         is_of_other_jobs = memo.jobs is not record.jobs
-        if is_of_other_jobs or (memo.success is not None and memo.is_final is not is_final):
+        is_of_other_time = bool(record.jobs) and memo.completion != self._completion(
+            record, node_state
+        )
+        if (
+            is_of_other_jobs
+            or is_of_other_time
+            or (memo.success is not None and memo.is_final is not is_final)
+        ):
             self._update_node(memo)
         memo.state = node_state
         memo.is_overruled = memo.is_unlogged = False
@@ -931,13 +960,15 @@ class EntryFactory:
         success: tuple[JobKey, int] | None,
         user: NodeKey | JobKey,
         is_service: bool = False,
+        completion: Completion | None = None,
     ) -> Iterator[tuple[JobKey, Job]]:
         """The records of the jobs of a node, or of a job of no node (``user``).
 
         ``success``: the job and index of the execution that completed the node. ``is_service``:
-        the job of a SERVICE node is over when its DAG is.
+        the job of a SERVICE node is over when its DAG is. ``completion``: that of a node which a
+        later node proves done.
         """
-        histories = _with_inferred_ends(histories, owner, self.as_of)
+        histories = _with_inferred_ends(histories, owner, self.as_of, completion)
         attempts, of_owner = _attempts(histories), asdict(owner)
         for key in sorted(histories):
             job, history = histories[key]
@@ -1243,15 +1274,28 @@ class EntryFactory:
             )
 
 
-def _with_inferred_ends(histories: Histories, owner: JobNode, as_of: datetime | None) -> Histories:
+def _with_inferred_ends(
+    histories: Histories,
+    owner: JobNode,
+    as_of: datetime | None,
+    completion: Completion | None,
+) -> Histories:
     """The jobs of a node, with ends that the log lacks (:func:`with_inferred_ends`)."""
     find_successor = _successors(histories) if owner.in_dag and len(histories) > 1 else None
     inferred: dict[JobKey, tuple[LoggedJob, JobHistory]] = {}
     for key, (job, history) in histories.items():
-        is_open = find_successor is not None and history.state in ACTIVE
+        is_open = history.state in ACTIVE
         successor = find_successor(key, history.last) if find_successor and is_open else None
+        outcome = Outcome.EVICTED
+        if successor is None and is_open and completion is not None:
+            if history.last is None or history.last <= completion.time:
+                successor = completion.time
+            # Of several submissions, which one did it is not known.
+            if completion.by_job and len(set(map(_submission, histories))) == 1:
+                outcome = Outcome.GOOD
         if successor is not None or any(each.disconnected for each in history.executions):
-            inferred[key] = job, with_inferred_ends(history, as_of, owner.lease_seconds, successor)
+            ended = with_inferred_ends(history, as_of, owner.lease_seconds, successor, outcome)
+            inferred[key] = job, ended
     return {**histories, **inferred} if inferred else histories
 
 

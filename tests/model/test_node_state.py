@@ -122,7 +122,35 @@ def test_lost_end_is_inferred_from_the_child() -> None:
     result = read_ensemble(CHAIN, log)
     state = result.node_state(EPOCH0)
     assert (state.state, state.inferred) == (State.COMPLETED, True)
-    assert result.job(77).state is State.RUNNING
+    assert result.job(77).state is State.UNKNOWN
+
+
+@pytest.mark.parametrize("post", [False, True])
+def test_job_with_a_lost_end_left_before_the_child_was_submitted(post: bool) -> None:
+    """Whether it succeeded or a POST script overruled it, the log does not say."""
+    dag = CHAIN + f"SCRIPT POST {EPOCH0} p.sh\n" * post
+    log = Log().submit(77, EPOCH0, at="10:00:00").execute(77, gpus=2, at="11:00:00")
+    log.submit(78, EPOCH1, at="13:00:00").terminate(78, 1, at="13:30:00")
+    log.submit(79, EPOCH1, at="14:00:00").execute(79, gpus=2, at="15:00:00")
+    result = read_ensemble({"run.dag": dag}, log.image(79, 9, at="18:00:00"))
+    status = result.builder().status()
+    assert (status.jobs_queued, status.jobs_running) == (1, 1)
+    hours = status.hours
+    expected = (0.0, 4.0, 6.0) if post else (4.0, 0.0, 6.0)
+    assert (hours.goodput, hours.badput, hours.running) == expected
+    (execution,) = result.job(77).executions
+    assert execution.uncertain
+
+
+def test_hold_of_a_job_is_over_once_the_child_was_submitted() -> None:
+    log = Log().submit(77, EPOCH0).execute(77).hold(77, 34).submit(78, EPOCH1)
+    held = read_ensemble(CHAIN, log).job(77)
+    assert (held.state, held.holds[0].end) == (State.UNKNOWN, log.clock)
+
+
+def test_job_that_is_logged_later_than_the_child_runs() -> None:
+    log = Log().submit(77, EPOCH0).execute(77).submit(78, EPOCH1).image(77, 9)
+    assert read_ensemble(CHAIN, log).job(77).state is State.RUNNING
 
 
 def test_end_of_a_weak_parent_is_not_inferred() -> None:
