@@ -153,7 +153,8 @@ class NodeCategory(NamedTuple):
 class Completion(NamedTuple):
     """What a submission of a later node proves: a node was done by ``time``.
 
-    ``by_job``: its job has succeeded, since it has no POST script.
+    ``by_job``: its job has succeeded just before: it has no POST script, and the later node has
+    waited for no other.
     """
 
     time: datetime
@@ -516,10 +517,16 @@ class Derivation:
         """The first submission of a later node that proves this one done; None if none does."""
         if state is None or not state.inferred or state.since is None or state.submitted is None:
             return None
-        results = (self.submission_result((record.key[0], each)) for each in record.node.children)
-        times = [time for result in results if result for time in result.submit_times]
-        later = [time for time in times if time is not None and time > state.submitted]
-        return Completion(min(later, default=state.since), record.node.post is None)
+        dag, nodes = record.key[0], self.dags[record.key[0]].workflow.nodes
+        later = [
+            (time, len(nodes[child].parents) == 1)
+            for child in record.node.children
+            if (result := self.submission_result((dag, child))) is not None
+            for time in result.submit_times
+            if time is not None and time > state.submitted
+        ]
+        time, is_next = min(later, default=(state.since, False))
+        return Completion(time, is_next and record.node.post is None)
 
     def _put(self, key: JobKey, job: Job) -> None:
         self.jobs[key] = job

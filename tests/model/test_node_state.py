@@ -142,6 +142,13 @@ def test_job_with_a_lost_end_left_before_the_child_was_submitted(post: bool) -> 
     assert execution.uncertain
 
 
+def test_job_whose_child_waited_for_others_may_have_ended_long_before() -> None:
+    dag = f"JOB {EPOCH0} t.sub\nJOB other o.sub\nJOB all a.sub\nPARENT {EPOCH0} other CHILD all\n"
+    log = Log().submit(77, EPOCH0, at="10:00:00").execute(77, at="11:00:00")
+    hours = read_ensemble(dag, log.submit(78, "all", at="20:00:00")).builder().status().hours
+    assert (hours.goodput, hours.badput, hours.running) == (0.0, 9.0, 0.0)
+
+
 def test_hold_of_a_job_is_over_once_the_child_was_submitted() -> None:
     log = Log().submit(77, EPOCH0).execute(77).hold(77, 34).submit(78, EPOCH1)
     held = read_ensemble(CHAIN, log).job(77)
