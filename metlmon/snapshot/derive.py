@@ -16,15 +16,16 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import accumulate, chain, islice, pairwise
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from metlmon.dagman.records import Node, NodeKind
-from metlmon.eventlog.events import GpuDevice, resource_usage
+from metlmon.eventlog.events import resource_usage
 from metlmon.model.attribution import Attribution
 from metlmon.model.clock import Clock
 from metlmon.model.dag import MAX_UNKNOWN_NODES, named_by
@@ -933,6 +934,11 @@ def _may_run(node: Node) -> bool:
 
 # --- the record of a job --------------------------------------------------------------
 
+_share_recent: Final[Callable[[Any], Any]] = lru_cache(maxsize=4096)(lambda value: value)
+"""Like :meth:`EntryFactory._share`, for values of which there may be many: durations, reasons."""
+
+T = TypeVar("T")
+
 Histories: TypeAlias = Mapping[JobKey, tuple[LoggedJob, JobHistory]]
 """The jobs of one node with their histories."""
 
@@ -955,10 +961,8 @@ class EntryFactory:
         self._without_attributes: set[NodeKey | JobKey] = set()
         self._host_sites: dict[str, set[str]] = {}
         self._host_users: dict[str, set[NodeKey | JobKey]] = {}
-        self._texts: dict[str | None, str | None] = {}
-        self._devices: dict[GpuDevice | None, GpuDevice | None] = {}
-        self._sequences: dict[tuple[State, ...], tuple[State, ...]] = {}
-        """Sequences of states of jobs that have ended, shared by many jobs."""
+        self._shared: dict[Any, Any] = {}
+        """Values of which there are few: names of hosts, causes, sequences of states."""
 
     def build(
         self,
@@ -1056,7 +1060,15 @@ class EntryFactory:
         """Seconds between two times; up to ``as_of`` if ``end`` is None."""
         if end is None:
             end = self.as_of
-        return None if start is None or end is None else self._clock.seconds(start, end)
+        if start is None or end is None:
+            return None
+        seconds: float = _share_recent(self._clock.seconds(start, end))
+        return seconds
+
+    def _share(self, value: T) -> T:
+        """The equal value that other records have, if there is one, to save memory."""
+        shared: T = self._shared.setdefault(value, value)
+        return shared
 
     # --- executions ---------------------------------------------------------------------
 
@@ -1105,11 +1117,11 @@ class EntryFactory:
                 job=job.id,
                 attempt=attempts[id(execution)],
                 site=site,
-                host=self._texts.setdefault(host, host),
+                host=self._share(host),
                 annex=machine.annex if machine else None,
                 gpu=gpu,
                 gpus=gpus,
-                device=self._devices.setdefault(device, device),
+                device=self._share(device),
                 start=execution.start,
                 end=execution.end,
                 seconds=seconds,
@@ -1120,8 +1132,8 @@ class EntryFactory:
                 outcome=execution.outcome,
                 code=execution.code,
                 subcode=execution.subcode,
-                cause=execution.cause if bad else None,
-                reason=execution.reason,
+                cause=self._share(execution.cause) if bad else None,
+                reason=_share_recent(execution.reason),
                 return_value=execution.return_value,
                 signal=execution.signal,
                 uncertain=execution.uncertain,
@@ -1131,8 +1143,8 @@ class EntryFactory:
                 bytes_received=received[index],
                 final=index == final,
                 cpus=execution.cpus,
-                usage=execution.usage,
-                held_cause=None if held is None else _hold_cause(held.code, held.reason),
+                usage=_share_recent(execution.usage),
+                held_cause=None if held is None else self._hold_cause(held.code, held.reason),
                 reuse=job.subproc,
             )
             carried += stored
@@ -1179,7 +1191,7 @@ class EntryFactory:
                 end=span.end,
                 seconds=None if span.start is None else self.seconds(span.start, span.end),
                 outcome="in-flight" if span.outcome == "pending" else span.outcome,
-                host=self._texts.setdefault(span.host, span.host),
+                host=self._share(span.host),
                 site=self._site_of(starts, span, user),
                 queue_seconds=span.queue_seconds,
                 reuse=job.subproc,
@@ -1231,7 +1243,7 @@ class EntryFactory:
         memory = max((peak for peak in peaks if peak is not None), default=None)
         entered = tuple([state for _, state in history.states])
         if history.state in TERMINAL:
-            entered = self._sequences.setdefault(entered, entered)
+            entered = self._share(entered)
         return Job(
             **owner,
             job=job.id,
@@ -1254,7 +1266,7 @@ class EntryFactory:
             gaps=()
             if owner["at_access_point"]
             else tuple([(line, text) for line, _, text in history.gaps]),
-            removal=self._texts.setdefault(history.removal, history.removal),
+            removal=self._share(history.removal),
             reuse=job.subproc,
         )
 
@@ -1274,11 +1286,14 @@ class EntryFactory:
                 seconds=self.seconds(when, end) or 0.0,
                 code=code,
                 subcode=held.subcode if held else None,
-                cause=_hold_cause(code, reason),
+                cause=self._hold_cause(code, reason),
                 site=site,
                 gpu=gpu,
-                reason=reason,
+                reason=_share_recent(reason),
             )
+
+    def _hold_cause(self, code: int | None, reason: str | None) -> str:
+        return self._share(cause_of(Outcome.HELD, code, reason, None, None))
 
 
 def _with_inferred_ends(
@@ -1340,10 +1355,6 @@ def _ended_well(history: JobHistory) -> list[LoggedExecution]:
     if last.end is None or history.since is None or history.since - last.end > SAME_MOMENT:
         return history.executions
     return [*earlier, replace(last, outcome=Outcome.GOOD, held_by=None, checkpoint=None)]
-
-
-def _hold_cause(code: int | None, reason: str | None) -> str:
-    return cause_of(Outcome.HELD, code, reason, None, None)
 
 
 def _attempts(histories: Histories) -> dict[int, int]:
@@ -1740,10 +1751,11 @@ class Totals:
             self.total.merge(of_run)
 
     def merge(self, other: Totals) -> None:
-        """Add the totals of other jobs."""
+        """Add the totals of other jobs; the objects of runs that these alone have are shared."""
         self.total.merge(other.total)
         for run, of_run in other.runs.items():
-            self.runs[run].merge(of_run)
+            if (known := self.runs.setdefault(run, of_run)) is not of_run:
+                known.merge(of_run)
         self.queued += other.queued
         self.gaps += other.gaps
         self._with_gpus += other._with_gpus
