@@ -425,8 +425,7 @@ class Ensemble:
             affected.to_attribute.add(key)
 
     def _new_job(self, key: JobKey, affected: _Affected) -> LoggedJob:
-        job = LoggedJob(*key, self.recent_jobs)
-        key = job.key
+        job = LoggedJob(key, self.recent_jobs)
         self.jobs[key] = job
         self._attributor.add_job(key)
         if factory := self._factories.get(key[0]):
@@ -455,7 +454,7 @@ class Ensemble:
         self.reused_ids.add(merged_jobs[0], time)
         keys = self.reused_ids.job_keys(known.id)
         for key in keys:
-            self.jobs[key] = LoggedJob(*key, self.recent_jobs)
+            self.jobs[key] = LoggedJob(key, self.recent_jobs)
             affected.touched.add(key)
             affected.to_attribute.add(key)
         self._attributor.add_job(keys[-1])

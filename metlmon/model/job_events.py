@@ -11,8 +11,9 @@ from itertools import accumulate, islice
 from operator import attrgetter
 from sys import intern
 from typing import Annotated, Final, NamedTuple, TypeAlias
+from weakref import proxy
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from metlmon.dagman.records import Node
 from metlmon.eventlog.events import (
@@ -148,7 +149,82 @@ class Factory(Struct):
     has_ended: bool = False
 
 
-class LoggedJob:
+Identity: TypeAlias = tuple[int, datetime, str]
+"""Identity of an event among those of one job: number, time to the second, and first line."""
+
+
+def _identity(event: Event) -> Identity:
+    time = event.time
+    return event.number, time.replace(microsecond=0) if time.microsecond else time, event.text
+
+
+class JobEvents:
+    """The events of one job, by log; None replaces a removed event.
+
+    ``block``: the compressed block that they were read from; None after a change.
+    """
+
+    __slots__ = ("_index", "_logs", "block")
+
+    def __init__(self, logs: EventsByLog | None = None, block: bytes | None = None) -> None:
+        self._logs = logs if logs is not None else {}
+        # Made on demand: most jobs are in one log, with few events in the same second.
+        self._index: dict[Identity, tuple[Stream, int]] | None = None
+        self.block = block
+
+    def append(self, stream: Stream, event: Event) -> None:
+        """Append an event that is not among them."""
+        self.block = None
+        events = self._logs.setdefault(stream, [])
+        if self._index is not None:
+            self._index[_identity(event)] = (stream, len(events))
+        events.append(event)
+
+    def add_if_new(self, stream: Stream, event: Event) -> bool:
+        """Add an event, without its secrets; return False for a copy that adds nothing.
+
+        Of two copies the undamaged one is kept, else that of the log with the lower rank, which
+        has more events of the job. Most copies add nothing: only their first lines are searched
+        for secrets.
+        """
+        if self._index is None:
+            self._index = {
+                _identity(known): (known_stream, index)
+                for known_stream, events in self._logs.items()
+                for index, known in enumerate(events)
+                if known is not None
+            }
+        number, time, _ = _identity(event)
+        position = self._index.get((number, time, redact_first_line(event)))
+        if position is not None:
+            known_stream, index = position
+            events = self._logs[known_stream]
+            known = events[index]
+            is_better = not event.damaged and known is not None and known.damaged
+            if not is_better and (event.damaged or known_stream <= stream):
+                return False
+            if is_better and known_stream <= stream:
+                self.block = None
+                events[index] = redact_event(event)
+                return True
+            events[index] = None
+        self.append(stream, redact_event(event))
+        return True
+
+    def by_log(self) -> list[tuple[Stream, list[Event]]]:
+        """The events by the log they were read from, in the logs' order."""
+        logs = sorted(self._logs, key=attrgetter("order")) if len(self._logs) > 1 else self._logs
+        return [(log, [each for each in self._logs[log] if each is not None]) for log in logs]
+
+    def merged(self) -> list[Event]:
+        """All events in order, as for :meth:`LoggedJob.events`."""
+        merged: list[Event] = []
+        for _, events in self.by_log():
+            merged = merge_by_time(merged, events)
+        return merged
+
+
+class LoggedJob(Struct, eq=False, gc=False):
     """One job and its events, whichever logs they were in.
 
     An event in two logs counts once: identity is its number, its time to the second and its
@@ -162,65 +238,53 @@ class LoggedJob:
     difference.
     """
 
-    __slots__ = (
-        "_events",
-        "_history",
-        "_place",
-        "_recent",
-        "_submission",
-        "aborted_by",
-        "batch_name",
-        "cluster",
-        "factory",
-        "has_ended",
-        "id",
-        "key",
-        "last_image_size",
-        "logged_submit",
-        "memory_max",
-        "memory_updates",
-        "newest_time",
-        "node_name",
-        "nodes_logs",
-        "proc",
-        "removed_with_dag",
-        "run_epoch",
-        "run_name",
-        "run_uuid",
-        "subproc",
-        "user_logs",
-    )
+    key: JobKey
+    """The job's key in the ensemble: one object, since many records contain it."""
+    _recent: RecentJobs
+    """A weak reference, since these refer to the job: no collector has to find the cycle."""
+    node_name: str | None = None
+    batch_name: str | None = None
+    run_uuid: str | None = None
+    run_name: str | None = None
+    run_epoch: int | None = None
+    aborted_by: int | None = None
+    factory: Factory | None = None
+    removed_with_dag: bool = False
+    has_ended: bool = False
+    """Whether its events have an end, 005 or 009."""
+    nodes_logs: frozenset[str] = NO_LOGS
+    user_logs: frozenset[str] = NO_LOGS
+    memory_max: int | None = None
+    memory_updates: int = 0
+    last_image_size: datetime | None = None
+    newest_time: datetime | None = None
+    logged_submit: datetime | None = None
+    _events: JobEvents | bytes = field(default_factory=JobEvents)
+    """Its events, or the compressed block that contains them."""
+    _place: int = 0
+    _history: JobHistory | None = None
+    _submission: tuple[datetime | None] | None = None
 
-    def __init__(self, cluster: int, proc: int, subproc: int = 0, recent: RecentJobs | None = None):
-        self.cluster = cluster
-        self.proc = proc
-        self.subproc = subproc
-        self.id: JobId = (cluster, proc)
-        self.key: JobKey = (cluster, proc, subproc)
-        """The job's key in the ensemble: one object, since many records contain it."""
-        self.factory: Factory | None = None
-        self.node_name: str | None = None
-        self.batch_name: str | None = None
-        self.aborted_by: int | None = None
-        self.run_uuid: str | None = None
-        self.run_name: str | None = None
-        self.run_epoch: int | None = None
-        self.removed_with_dag = False
-        self.has_ended = False
-        """Whether its events have an end, 005 or 009."""
-        self.nodes_logs = NO_LOGS
-        self.user_logs = NO_LOGS
-        self.memory_max: int | None = None
-        self.memory_updates = 0
-        self.last_image_size: datetime | None = None
-        self.newest_time: datetime | None = None
-        self._recent = recent or RecentJobs()
-        self._events: JobEvents | bytes = JobEvents()
-        """Its events, or the compressed block that contains them."""
-        self._place = 0
-        self._history: JobHistory | None = None
-        self._submission: tuple[datetime | None] | None = None
-        self.logged_submit: datetime | None = None
+    def __post_init__(self) -> None:
+        self._recent = proxy(self._recent)
+
+    @property
+    def cluster(self) -> int:
+        return self.key[0]
+
+    @property
+    def proc(self) -> int:
+        return self.key[1]
+
+    @property
+    def subproc(self) -> int:
+        """The third number of the key."""
+        return self.key[2]
+
+    @property
+    def id(self) -> JobId:
+        """Cluster and proc."""
+        return self.key[:2]
 
     @property
     def noop(self) -> bool:
@@ -371,81 +435,6 @@ class LoggedJob:
         self._events, self._place = block, place
 
 
-Identity: TypeAlias = tuple[int, datetime, str]
-"""Identity of an event among those of one job: number, time to the second, and first line."""
-
-
-def _identity(event: Event) -> Identity:
-    time = event.time
-    return event.number, time.replace(microsecond=0) if time.microsecond else time, event.text
-
-
-class JobEvents:
-    """The events of one job, by log; None replaces a removed event.
-
-    ``block``: the compressed block that they were read from; None after a change.
-    """
-
-    __slots__ = ("_index", "_logs", "block")
-
-    def __init__(self, logs: EventsByLog | None = None, block: bytes | None = None) -> None:
-        self._logs = logs if logs is not None else {}
-        # Made on demand: most jobs are in one log, with few events in the same second.
-        self._index: dict[Identity, tuple[Stream, int]] | None = None
-        self.block = block
-
-    def append(self, stream: Stream, event: Event) -> None:
-        """Append an event that is not among them."""
-        self.block = None
-        events = self._logs.setdefault(stream, [])
-        if self._index is not None:
-            self._index[_identity(event)] = (stream, len(events))
-        events.append(event)
-
-    def add_if_new(self, stream: Stream, event: Event) -> bool:
-        """Add an event, without its secrets; return False for a copy that adds nothing.
-
-        Of two copies the undamaged one is kept, else that of the log with the lower rank, which
-        has more events of the job. Most copies add nothing: only their first lines are searched
-        for secrets.
-        """
-        if self._index is None:
-            self._index = {
-                _identity(known): (known_stream, index)
-                for known_stream, events in self._logs.items()
-                for index, known in enumerate(events)
-                if known is not None
-            }
-        number, time, _ = _identity(event)
-        position = self._index.get((number, time, redact_first_line(event)))
-        if position is not None:
-            known_stream, index = position
-            events = self._logs[known_stream]
-            known = events[index]
-            is_better = not event.damaged and known is not None and known.damaged
-            if not is_better and (event.damaged or known_stream <= stream):
-                return False
-            if is_better and known_stream <= stream:
-                self.block = None
-                events[index] = redact_event(event)
-                return True
-            events[index] = None
-        self.append(stream, redact_event(event))
-        return True
-
-    def by_log(self) -> list[tuple[Stream, list[Event]]]:
-        """The events by the log they were read from, in the logs' order."""
-        logs = sorted(self._logs, key=attrgetter("order")) if len(self._logs) > 1 else self._logs
-        return [(log, [each for each in self._logs[log] if each is not None]) for log in logs]
-
-    def merged(self) -> list[Event]:
-        """All events in order, as for :meth:`LoggedJob.events`."""
-        merged: list[Event] = []
-        for _, events in self.by_log():
-            merged = merge_by_time(merged, events)
-        return merged
-
-
 def merge_by_time(events: list[Event], added: list[Event]) -> list[Event]:
     """Merge two event lists; the order of ``events`` is preserved."""
     if not events or not added:
@@ -481,7 +470,7 @@ class PostResult(Struct, frozen=True):
     value: int | None = None
 
 
-class SubmissionResult(Struct, frozen=True):
+class SubmissionResult(Struct, frozen=True, gc=False):
     """Result of a node's submissions; a submission comprises all procs of one cluster.
 
     ``jobs``: those of all submissions, in order; ``submit_times``: their times. ``state``,
@@ -514,7 +503,7 @@ class SubmissionResult(Struct, frozen=True):
         return self.submit_times[-1]
 
 
-class NodeRecord(Struct):
+class NodeRecord(Struct, gc=False):
     """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
 
     ``posts`` and ``skips`` are tuples, since most nodes, which have no scripts, share one empty

@@ -117,7 +117,7 @@ class NodeFailure(Struct, frozen=True):
     error: str | None = None
 
 
-class NodeState(Struct, frozen=True):
+class NodeState(Struct, frozen=True, gc=False):
     """The state of a node.
 
     ``job``: the job that determines it. ``inferred``: done because a descendant was submitted.

@@ -162,7 +162,7 @@ class Completion(NamedTuple):
     by_job: bool
 
 
-class NodeMemo(Struct):
+class NodeMemo(Struct, gc=False):
     """A node, and what the entries of its jobs were built from.
 
     ``state``: that of the node when the entries were last checked; None: they have been rebuilt
@@ -985,16 +985,16 @@ class EntryFactory:
             job, history = histories[key]
             final = success[1] if success is not None and success[0] == key else None
             places = [self._names.site_and_gpu(each.machine) for each in history.executions]
-            fields = of_owner
+            fields = of_owner | {"job": job.id, "reuse": job.subproc}
             if owner.at_access_point or self._is_at_access_point(history, user):
-                fields = of_owner | {"at_access_point": True}
+                fields["at_access_point"] = True
                 places = [(None, None)] * len(places)
             if is_service and removed_at_dag_end(job) and history.executions:
                 history = replace(history, executions=_ended_well(history))
                 attempts = {**attempts, **_attempts({key: (job, history)})}
             starts = StartTimes(history.executions, places)
-            executions = tuple(self._executions(job, history, fields, attempts, places, final))
-            transfers = tuple(self._transfers(job, history, fields, starts, user))
+            executions = tuple(self._executions(history, fields, attempts, places, final))
+            transfers = tuple(self._transfers(history, fields, starts, user))
             yield key, self._job(job, history, fields, starts, executions, transfers)
 
     def take_stale(self) -> set[NodeKey | JobKey]:
@@ -1074,7 +1074,6 @@ class EntryFactory:
 
     def _executions(
         self,
-        job: LoggedJob,
         history: JobHistory,
         owner: Mapping[str, Any],
         attempts: Mapping[int, int],
@@ -1114,7 +1113,6 @@ class EntryFactory:
             previous = execution
             yield Execution(
                 **owner,
-                job=job.id,
                 attempt=attempts[id(execution)],
                 site=site,
                 host=self._share(host),
@@ -1145,7 +1143,6 @@ class EntryFactory:
                 cpus=execution.cpus,
                 usage=_share_recent(execution.usage),
                 held_cause=None if held is None else self._hold_cause(held.code, held.reason),
-                reuse=job.subproc,
             )
             carried += stored
 
@@ -1175,7 +1172,6 @@ class EntryFactory:
 
     def _transfers(
         self,
-        job: LoggedJob,
         history: JobHistory,
         owner: Mapping[str, Any],
         starts: StartTimes,
@@ -1183,7 +1179,7 @@ class EntryFactory:
     ) -> Iterable[Transfer]:
         for span in history.transfers:
             yield Transfer(
-                job=job.id,
+                job=owner["job"],
                 key=owner["key"],
                 epoch=owner["epoch"],
                 direction=span.direction,
@@ -1194,7 +1190,7 @@ class EntryFactory:
                 host=self._share(span.host),
                 site=self._site_of(starts, span, user),
                 queue_seconds=span.queue_seconds,
-                reuse=job.subproc,
+                reuse=owner["reuse"],
             )
 
     def _site_of(
@@ -1246,7 +1242,6 @@ class EntryFactory:
             entered = self._share(entered)
         return Job(
             **owner,
-            job=job.id,
             state=history.state or State.IDLE,
             since=history.since,
             submitted=history.submitted,
@@ -1267,7 +1262,6 @@ class EntryFactory:
             if owner["at_access_point"]
             else tuple([(line, text) for line, _, text in history.gaps]),
             removal=self._share(history.removal),
-            reuse=job.subproc,
         )
 
     def _holds(self, history: JobHistory, starts: StartTimes) -> Iterable[Hold]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from metlmon.config.settings import Settings
 from metlmon.eventlog.events import Event
 from metlmon.eventlog.reader import parse
-from metlmon.model.job_events import LoggedJob, Stream
+from metlmon.model.job_events import LoggedJob, RecentJobs, Stream
 from metlmon.model.states import Outcome, State
 from metlmon.stats.totals import break_down
 from metlmon.text import spans
@@ -469,7 +469,7 @@ def test_environment_values_are_never_kept() -> None:
     when = datetime(2026, 1, 5, 9)
     change = 'Changing job attribute Environment from "KEY=s3cret" to "KEY=0ther"'
     body = 'Environment = "KEY=s3cret"\nJobStatus = 2\nenv = "KEY=0ther"\n'
-    job = LoggedJob(7, 0)
+    job = LoggedJob((7, 0, 0), RECENT)
     for number, text, result in (
         (33, change, ""),
         (28, "Job ad information event triggered.", body),
@@ -523,9 +523,12 @@ STEPS: tuple[Callable[[Log, str], Log], ...] = (
 )
 
 
+RECENT = RecentJobs()
+
+
 def job_of(events: list[Event], *, follow: bool) -> LoggedJob:
     """The job of these events; ``follow``: its history is read after each."""
-    job = LoggedJob(77, 0)
+    job = LoggedJob((77, 0, 0), RECENT)
     for event in events:
         if event.number == 6:
             job.note_memory(event.time, 500)

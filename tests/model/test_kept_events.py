@@ -84,7 +84,7 @@ def none_recent() -> Iterator[None]:
 @given(st.lists(st.lists(st.lists(events(), max_size=4), max_size=3), max_size=3))
 def test_compression_round_trip(jobs: list[list[list[Event]]]) -> None:
     recent = RecentJobs()
-    logged = [LoggedJob(7, proc, 0, recent) for proc in range(len(jobs))]
+    logged = [LoggedJob((7, proc, 0), recent) for proc in range(len(jobs))]
     for job, logs in zip(logged, jobs, strict=True):
         for rank, of_log in enumerate(logs):
             for event in of_log:
@@ -106,7 +106,7 @@ def test_event_is_kept_once(one: Event, other: Event) -> None:
         other.text,
     )
     recent = RecentJobs()
-    job = LoggedJob(7, 1, 0, recent)
+    job = LoggedJob((7, 1, 0), recent)
     assert job.add(one, Stream(0, "a.log"))
     recent.compress(recent.surplus())
     is_better = one.damaged and not other.damaged
