@@ -165,11 +165,11 @@ class Completion(NamedTuple):
 class NodeMemo(Struct, gc=False):
     """A node, and what the entries of its jobs were built from.
 
-    ``state``: that of the node when the entries were last checked; None: they have been rebuilt
-    since. ``jobs``: these jobs. ``success``: the execution that completes the node; ``is_final``:
-    its entry says so. ``completion``: if a later node proves it. ``submitted``:
-    when the first of the jobs was submitted. ``is_overruled``, ``is_unlogged``: as in
-    :class:`NodeSums`. ``lacks_hours``: one of the jobs does
+    ``state``: that of the node when the entries were last checked; ``is_rebuilt``: they have been
+    rebuilt since. ``jobs``: these jobs. ``completion``: if a later node proves it. ``is_final``:
+    whether the entry of its successful execution says that it completes the node; None without one.
+    ``submitted``: when the first of the jobs was submitted. ``is_overruled``, ``is_unlogged``: as
+    in :class:`NodeSums`. ``lacks_hours``: one of the jobs does
     (:class:`metlmon.snapshot.records.Job`). ``is_special``: any of these three is True, or the node
     is faulty or lost.
     """
@@ -177,10 +177,10 @@ class NodeMemo(Struct, gc=False):
     record: NodeRecord
     category: NodeCategory
     state: NodeState | None = None
+    is_rebuilt: bool = False
     jobs: tuple[LoggedJob, ...] = ()
-    success: tuple[JobKey, int] | None = None
     completion: Completion | None = None
-    is_final: bool = False
+    is_final: bool | None = None
     has_executions: bool = False
     lacks_hours: bool = False
     submitted: datetime | None = None
@@ -190,7 +190,27 @@ class NodeMemo(Struct, gc=False):
 
     def is_outdated(self, state: NodeState) -> bool:
         """Whether the entries were built from other jobs, or for another state of the node."""
-        return self.state is not state or self.jobs is not self.record.jobs
+        is_same = self.state is state and self.jobs is self.record.jobs
+        return self.is_rebuilt or not is_same
+
+
+class NodeStates(Mapping[NodeKey, NodeState]):
+    """The states of the nodes with these memos, as far as they have been derived."""
+
+    def __init__(self, memos: Mapping[NodeKey, NodeMemo]) -> None:
+        self._memos = memos
+
+    def __getitem__(self, key: NodeKey) -> NodeState:
+        state = self._memos[key].state
+        if state is None:
+            raise KeyError(key)
+        return state
+
+    def __iter__(self) -> Iterator[NodeKey]:
+        return (key for key, memo in self._memos.items() if memo.state is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class RunMemo(NamedTuple):
@@ -272,7 +292,6 @@ class Derivation:
         """Jobs evicted by the end of an annex: their records without that cause, and with it."""
         self.totals = Totals()
         self.sums = NodeSums()
-        self.states: dict[NodeKey, NodeState] = {}
         self.run_states: dict[str, RunState] = {}
         self.epochs: dict[NodeKey, tuple[object, Epoch]] = {}
         """The epoch of each node in the last snapshot with it, and the inputs of the epoch."""
@@ -306,6 +325,7 @@ class Derivation:
         self._tables: dict[str, NodeStateTable] = {}
         self._live = False
         self._memos: dict[NodeKey, NodeMemo] = {}
+        self.states = NodeStates(self._memos)
         self._memos_by_run: dict[str, list[NodeMemo]] = {}
         self._categories: dict[NodeCategory, NodeCategory] = {}
         self._memos_by_dag: dict[str, dict[NodeCategory, list[NodeMemo]]]
@@ -493,10 +513,11 @@ class Derivation:
         # Until its state is resolved, a good last job is assumed to complete it.
         completes = state is None or state.state is _COMPLETED
         memo.jobs = record.jobs
-        memo.success, memo.completion = success, self._completion(record, state)
+        memo.completion = self._completion(record, state)
         times = result.submit_times if result is not None else ()
         memo.submitted = min((time for time in times if time is not None), default=None)
-        memo.is_final = memo.category.training and success is not None and completes
+        is_final = memo.category.training and completes
+        memo.is_final = None if success is None else is_final
         built = self._factory.build(
             histories=histories,
             owner=self._owner_of(memo),
@@ -510,7 +531,7 @@ class Derivation:
             self._put(job_key, job)
             memo.has_executions |= bool(job.executions)
             memo.lacks_hours |= job.lacks_hours
-        memo.state = None
+        memo.is_rebuilt = True
         for of_node in memo.jobs if self._strays else ():
             self._strays.pop(of_node.key, None)
 
@@ -619,20 +640,15 @@ class Derivation:
     def _set_state(self, memo: NodeMemo, node_state: NodeState) -> None:
         """Set the state of a node, and whether it is special."""
         record, state, failure = memo.record, node_state.state, node_state.failure
-        key, node = record.key, record.node
-        self.states[key] = node_state
+        node, memo.state = record.node, node_state
         is_final = state is _COMPLETED and memo.category.training
         is_of_other_jobs = memo.jobs is not record.jobs
         is_of_other_time = bool(record.jobs) and memo.completion != self._completion(
             record, node_state
         )
-        if (
-            is_of_other_jobs
-            or is_of_other_time
-            or (memo.success is not None and memo.is_final is not is_final)
-        ):
+        if is_of_other_jobs or is_of_other_time or memo.is_final not in (None, is_final):
             self._update_node(memo)
-        memo.state = node_state
+        memo.is_rebuilt = False
         memo.is_overruled = memo.is_unlogged = False
         if state is _COMPLETED:
             # A SERVICE node's job may have waited until its DAG ended.
