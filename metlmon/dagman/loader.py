@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
@@ -229,8 +229,8 @@ class SubmitInfoResolver:
         info = submission(description, before, after)
         self._work_left -= info.work
         node.log = _in_folder(node.dir, info.log)
-        node.output = _in_folder(node.dir, info.output)
-        node.error = _in_folder(node.dir, info.error)
+        node.output_parts = _parts(_in_folder(node.dir, info.output))
+        node.error_parts = _parts(_in_folder(node.dir, info.error))
         node.gpus_minimum_memory = info.gpus_minimum_memory
         named = (v for k, v in node.attributes.items() if k.lower() == "targetannexname")
         node.annex = string_value(next(named, None)) or info.annex
@@ -274,6 +274,10 @@ class SubmitInfoResolver:
         self.problems.append(Problem(kind, node.file, node.line, text, error=False))
 
 
+def _parts(name: str | None) -> tuple[str, ...] | None:
+    return None if name is None else (name,)
+
+
 def _in_folder(folder: str | None, name: str | None) -> str | None:
     """A job's file relative to DAGMan's directory; the job is submitted in ``folder``."""
     return name if folder is None or name is None else posixpath.join(folder, name)
@@ -286,6 +290,9 @@ _MAX_DEPTH = 40
 
 #: Cost of a splice besides its commands and nodes, in units of ``FileCache.spend``.
 _SPLICE_WORK = 100
+
+#: Names of output files that are longer are not split: a search for each VAR would take too long.
+_LONG_NAME = 400
 
 #: Node names that one message lists.
 _NAMES_SHOWN = 6
@@ -383,6 +390,7 @@ class _WorkflowLoader:
                     workflow.appended[pending.node.name] = pending.appended
         if self._options.redact:
             _redact_nodes(workflow.nodes.values())
+        _share_file_names(workflow.nodes.values())
         workflow.problems = [*self._problems, *resolver.problems]
         tops = [path for path in self._paths if path in self._loaded_files]
         workflow.files = list(dict.fromkeys([*tops, *self._loaded_files, *resolver.files]))
@@ -704,6 +712,36 @@ def _redact_nodes(nodes: Iterable[Node]) -> None:
                 script and (scripts.get(script) or scripts.setdefault(script, _redacted(script)))
                 for script in (node.pre, node.post, node.hold)
             )
+
+
+def _share_file_names(nodes: Iterable[Node]) -> None:
+    """Replace values of VARS in names of output files by references, which many nodes share.
+
+    Call this after the VARS have been redacted: names of files are exact.
+    """
+    newest: dict[tuple[str | None, str], tuple[str, ...]] = {}
+    for node in nodes:
+        for field in ("output_parts", "error_parts"):
+            parts, key = getattr(node, field), (node.submit, field)
+            if parts is None or len(parts[0]) > _LONG_NAME:
+                continue
+            if key not in newest or node.join_parts(newest[key]) != parts[0]:
+                newest[key] = _split_at_values(parts[0], {"JOB": node.name, **node.vars})
+            setattr(node, field, newest[key])
+
+
+def _split_at_values(name: str, values: Mapping[str, str]) -> tuple[str, ...]:
+    """Literal text and names of ``values`` by turns; of two values the longer one is replaced."""
+    parts = [name]
+    for variable in sorted(filter(values.get, values), key=lambda each: -len(values[each])):
+        split: list[str] = []
+        for index, part in enumerate(parts):
+            literals = [part] if index % 2 else part.split(values[variable])
+            split += literals[:1]
+            for literal in literals[1:]:
+                split += variable, literal
+        parts = split
+    return tuple(parts)
 
 
 def _redacted(script: Script) -> Script:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from enum import Enum
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -90,6 +91,9 @@ class Node(Struct, gc=False):
     ``parents`` and ``children`` are sorted tuples once the DAG is loaded, since a set of one name
     takes four times the memory; ``weak_parents`` is a set.
 
+    ``output_parts``, ``error_parts``: literal text and names of VARS (JOB: the node's own name) by
+    turns, since each node has other names of files, but the parts of most are equal.
+
     Only the loader modifies nodes; their values are shared among nodes.
     """
 
@@ -117,14 +121,29 @@ class Node(Struct, gc=False):
     children: Collection[str] = ()
     weak_parents: Collection[str] = NO_NAMES
     log: str | None = None
-    output: str | None = None
-    error: str | None = None
+    output_parts: tuple[str, ...] | None = None
+    error_parts: tuple[str, ...] | None = None
     gpus_minimum_memory: int | None = None
     annex: str | None = None
     lease: int | None = None
     queue_count: int | None = 1
     universe: str | None = None
     subdag: int | None = None
+
+    @property
+    def output(self) -> str | None:
+        return self.join_parts(self.output_parts)
+
+    @property
+    def error(self) -> str | None:
+        return self.join_parts(self.error_parts)
+
+    def join_parts(self, parts: tuple[str, ...] | None) -> str | None:
+        """The name of a file that consists of these parts."""
+        if parts is None:
+            return None
+        values = [self.vars.get(name, self.name) for name in parts[1::2]]
+        return "".join(chain.from_iterable(zip_longest(parts[::2], values, fillvalue="")))
 
 
 class Workflow(Struct):

@@ -275,6 +275,23 @@ def test_nodes_share_equal_collections():
     assert next(iter(first.children)) is second.name
 
 
+def test_nodes_share_the_parts_of_names_of_output_files():
+    """Whatever the VARS are, also secret ones, the names are those that HTCondor uses."""
+    text = "output = out1/$(run)/$(epoch)_$(Cluster).out\nerror = $(JOB)$(password).err\nqueue"
+    runs = {"A": ("1", "1"), "B": ("run1", "run"), "C": ("r", "5"), "D": ("", ""), "E": ("x", "7")}
+    vars_ = "".join(
+        f'VARS {name} run="{run}" epoch="{epoch}" password="hunter{name}"\n'
+        for name, (run, epoch) in runs.items()
+    )
+    flow = load("".join(f"JOB {name} x.sub\n" for name in runs) + vars_, x_sub=text)
+    for name, (run, epoch) in runs.items():
+        node = flow.nodes[name]
+        assert node.output == f"out1/{run}/{epoch}_$(Cluster).out"
+        assert node.error == f"{name}hunter{name}.err"
+        assert "hunter" not in node.vars["password"]
+    assert flow.nodes["C"].output_parts is flow.nodes["E"].output_parts
+
+
 def test_files_of_a_copied_dag_are_found_beside_it():
     flow = load(
         "JOB A /home/someone/jobs/a.sub\nSPLICE S ../elsewhere/s.dag\n"
