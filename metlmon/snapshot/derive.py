@@ -92,6 +92,7 @@ from metlmon.snapshot.records import (
     JobNode,
     Transfer,
     hour_unit_of,
+    job_key,
 )
 
 JOBS_PER_STEP: Final = 8
@@ -318,7 +319,7 @@ class Derivation:
         self._run_context: object = None
         self._groups: dict[str | None, int] = {}
         """The group of each run."""
-        self._group_totals: dict[int, tuple[dict[JobKey, Job], Totals]] = {}
+        self._group_totals: dict[int, tuple[list[Job], Totals]] = {}
         """The closed jobs of each group of runs, and their totals."""
         self._closed_totals = Totals()
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
@@ -527,8 +528,8 @@ class Derivation:
             completion=memo.completion,
         )
         memo.has_executions = memo.lacks_hours = False
-        for job_key, job in built:
-            self._put(job_key, job)
+        for built_key, job in built:
+            self._put(built_key, job)
             memo.has_executions |= bool(job.executions)
             memo.lacks_hours |= job.lacks_hours
         memo.is_rebuilt = True
@@ -791,18 +792,17 @@ class Derivation:
         The totals of a group's closed jobs are kept until one of these jobs changes, and so is
         the sum of all groups: time changes only the open jobs, which are added up separately.
         """
-        closed = dict(self.jobs)
-        totals = Totals([(key, closed.pop(key)) for key in sorted(self._open)])
-        by_group: defaultdict[int, dict[JobKey, Job]] = defaultdict(dict)
+        totals = Totals([self.jobs[key] for key in self._open])
+        by_group: defaultdict[int, list[Job]] = defaultdict(list)
         groups = self._groups
-        for key, job in closed.items():
-            by_group[groups.setdefault(job.key, len(groups) % TOTALS_GROUPS)][key] = job
+        for key, job in self.jobs.items():
+            if key not in self._open:
+                by_group[groups.setdefault(job.key, len(groups) % TOTALS_GROUPS)].append(job)
         before, self._group_totals = self._group_totals, {}
-        for group, by_key in by_group.items():
+        for group, jobs in by_group.items():
             known = before.get(group)
-            # An id that turns out to be used again changes the key of an equal record.
-            if known is None or known[0] != by_key:
-                known = by_key, Totals(sorted(by_key.items()))
+            if known is None or known[0] != jobs:
+                known = jobs, Totals(jobs)
             self._group_totals[group] = known
         if self._group_totals != before:
             self._closed_totals = Totals()
@@ -1734,23 +1734,23 @@ class ExecutionTotals:
 
 
 class Totals:
-    """The totals of jobs, from their entries in order.
+    """The totals of jobs.
 
     ``queued``: the jobs in the queue. ``gaps``: those whose log lacks events.
     """
 
-    def __init__(self, jobs: Sequence[tuple[JobKey, Job]] = ()) -> None:
+    def __init__(self, jobs: Sequence[Job] = ()) -> None:
         self.total = ExecutionTotals()
         self.runs: defaultdict[str | None, ExecutionTotals] = defaultdict(ExecutionTotals)
         self.queued: list[JobKey] = []
         self.gaps: list[JobKey] = []
         self._with_gpus = self._with_cpus = 0
         # One pass that reads every record once: most of the time goes into fetching them.
-        for key, job in jobs:
+        for job in jobs:
             if job.ended is None and job.queued:
-                self.queued.append(key)
+                self.queued.append(job_key(job))
             if job.gaps:
-                self.gaps.append(key)
+                self.gaps.append(job_key(job))
             for entry in job.executions:
                 # Time at the access point is not charged.
                 if not entry.at_access_point:
