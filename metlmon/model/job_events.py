@@ -42,7 +42,7 @@ SHARE_KEPT: Final = 7 / 8
 """The fraction of the limit that is kept when it is exceeded: compressing the rest takes some ten
 milliseconds."""
 
-BLOCK_JOBS: Final = 16
+BLOCK_JOBS: Final = 32
 """Ended jobs whose events are compressed together, since they are alike: each alone takes twice the
 memory and the time. Open jobs, whose events are soon needed again, are compressed one by one."""
 
