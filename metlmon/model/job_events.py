@@ -172,6 +172,11 @@ class JobEvents:
         self._index: dict[Identity, tuple[Stream, int]] | None = None
         self.block = block
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no event has been added."""
+        return not self._logs
+
     def append(self, stream: Stream, event: Event) -> None:
         """Append an event that is not among them."""
         self.block = None
@@ -363,6 +368,8 @@ class LoggedJob(Struct, eq=False, gc=False):
         if isinstance(events, bytes):
             events = JobEvents(self._recent.events_in(events, self._place), events)
             self._events = events
+        elif not events.is_empty:
+            return events
         self._recent.add(self)
         return events
 
