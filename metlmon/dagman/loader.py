@@ -391,6 +391,7 @@ class _WorkflowLoader:
         if self._options.redact:
             _redact_nodes(workflow.nodes.values())
         _share_file_names(workflow.nodes.values())
+        _share_names_of_vars(workflow.nodes.values())
         workflow.problems = [*self._problems, *resolver.problems]
         tops = [path for path in self._paths if path in self._loaded_files]
         workflow.files = list(dict.fromkeys([*tops, *self._loaded_files, *resolver.files]))
@@ -742,6 +743,17 @@ def _split_at_values(name: str, values: Mapping[str, str]) -> tuple[str, ...]:
                 split += variable, literal
         parts = split
     return tuple(parts)
+
+
+def _share_names_of_vars(nodes: Iterable[Node]) -> None:
+    """Let the VARS of all nodes be dicts that share their names (PEP 412, key-sharing dicts)."""
+    holder = type("Vars", (), {})
+    for node in nodes:
+        if node.vars:
+            shared = vars(holder())
+            # Not of the dict itself: that would copy its table of names.
+            shared.update(node.vars.items())
+            node.vars = shared
 
 
 def _redacted(script: Script) -> Script:
