@@ -19,7 +19,7 @@ from textual.timer import Timer
 from metlmon.health.advice import own_steps
 from metlmon.health.types import Health, HealthEntry, Severity, numbered
 from metlmon.live.feed import NullFeed, Snapshot
-from metlmon.model.states import FAILED_JOB, TERMINAL, DagState, State
+from metlmon.model.states import FAILED_JOB, DagState, State
 from metlmon.pool.types import ActionPreview, PoolAction, SelectedRun
 from metlmon.snapshot import row_text
 from metlmon.snapshot.records import (
@@ -758,7 +758,7 @@ def is_stopped(health: Health, status: Status) -> bool:
     if not health.runs_stopped or health.jobs_queued:
         return False
     stopped = {run for e in health.open_entries if e.severity is Severity.STOPPED for run in e.runs}
-    return all(run.state in TERMINAL or run.key in stopped for run in status.runs)
+    return all(run.has_ended or run.key in stopped for run in status.runs)
 
 
 def health_lines(health: Health | None, status: Status, room: int, *, roomy: bool) -> list[Line]:

@@ -62,6 +62,15 @@ def test_header_names_one_run_and_the_key_of_the_advice() -> None:
     ]
 
 
+@pytest.mark.parametrize(("done", "stopped"), [(5, True), (4, False)])
+def test_ensemble_is_not_stopped_while_a_run_is_between_epochs(done: int, stopped: bool) -> None:
+    runs = run("a", 2, 5, State.FAILED), run("b", done, 5, State.COMPLETED)
+    failed = entry("out of memory", Severity.STOPPED, runs=(runs[0].key,))
+    health = Health((failed,), runs_total=2, runs_stopped=1, epochs_left=3)
+    lines = health_lines(health, status(runs), 78, roomy=False)
+    assert any("STOPPED" in spans.text(line) for line in lines) == stopped
+
+
 def test_long_header_keeps_runs_and_key() -> None:
     long = entry("x" * 99, runs=("a", "b"), act="resubmit", nodes=2)
     lines = header(Health((long,)))
