@@ -75,7 +75,7 @@ from metlmon.text.spans import (
     line,
     wrap,
 )
-from screens.actions import bindings_of
+from screens.actions import actions_of, bindings_of
 from screens.base.screens import (
     ChoiceScreen,
     ConfirmationBase,
@@ -696,6 +696,11 @@ class LaunchScreen(ConfirmationBase):
     def _must_replace(self) -> bool:
         return bool(self.plan.existing_files) and not self._written
 
+    @property
+    def _caps(self) -> dict[str, str]:
+        """The key cap of each of its actions."""
+        return {a.name: a.cap for a in actions_of(self.SCOPES, keys=self.context.keys)}
+
     def hidden_actions(self) -> Collection[str]:
         return {*super().hidden_actions(), *self.refusals()}
 
@@ -708,7 +713,8 @@ class LaunchScreen(ConfirmationBase):
             no["replace"] = "no file exists yet"
         elif not self._replace:
             files = formatting.count(len(self.plan.existing_files), "file")
-            no["launch"] = no["write"] = f"{files} would be replaced: F allows it"
+            allows = self._caps["replace"]
+            no["launch"] = no["write"] = f"{files} would be replaced: {allows} allows it"
         if self._written:
             no["write"] = "the files are written"
         if self._busy:
@@ -766,23 +772,28 @@ class LaunchScreen(ConfirmationBase):
         jobs = formatting.count(plan.jobs, "job")
         lines: list[Line] = []
         # Show a key only once it is accepted.
-        replaces, yes, writes = ("R", "y", "w") if self.can_confirm else "   "
+        caps = self._caps
+        if not self.can_confirm:
+            caps |= dict.fromkeys(("launch", "write", "replace"), " ")
+        yes, writes, back = (f"{caps[name]:<5}" for name in ("launch", "write", "back"))
         if self._must_replace:
             existing = formatting.count(len(plan.existing_files), "existing file")
             if self._replace:
-                text = line((f"{existing} will be replaced", ALARM), " ", (replaces, KEY), " no")
+                text = line(
+                    (f"{existing} will be replaced", ALARM), " ", (caps["replace"], KEY), " no"
+                )
             else:
                 text = line((existing, ALARM), ": the contents would be lost. ")
-                text += line((replaces, KEY), " yes, replace them")
+                text += line((caps["replace"], KEY), " yes, replace them")
             lines.append(line(" ") + text)
         refusals = self.refusals()
         if "launch" not in refusals:
-            lines.append(line(" ", (yes, KEY), f"    writes {files} and submits {jobs}"))
+            lines.append(line(" ", (yes, KEY), f"writes {files} and submits {jobs}"))
         elif self.pool_info.refusal is not None:
             lines += wrap(self._refusal_text(), room - 2, NOTE, indent=1)
         if "write" not in refusals:
-            lines.append(line(" ", (writes, KEY), f"    writes {files}, and submits nothing"))
-        lines.append(line(" ", ("esc", KEY), "  back to the form; nothing is written"))
+            lines.append(line(" ", (writes, KEY), f"writes {files}, and submits nothing"))
+        lines.append(line(" ", (back, KEY), "back to the form; nothing is written"))
         return lines
 
     def _effect_lines(self, room: int) -> list[Line]:

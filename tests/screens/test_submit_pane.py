@@ -312,6 +312,7 @@ async def test_existing_files_need_their_own_confirmation(home: Path) -> None:
         assert "! exists  ens.sub" in seen.text
         assert "yes, submit" not in seen.lines[-1], "it would not be done"
         assert "F replace" in seen.lines[-1]
+        assert "F yes, replace them" in seen.text
         await seen.press("y", "w")
         assert "F allows it" in seen.text
         assert there(home / "ens") == ["ens.sub"]
