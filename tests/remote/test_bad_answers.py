@@ -23,6 +23,7 @@ from tests.support.commands import Captured, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.hostile_machine import MODES, SILENT, HostileMachine
+from tests.support.patience import PATIENCE
 
 SOON = 0.1
 """Seconds of a deadline that passes in any case: nothing comes."""
@@ -54,6 +55,7 @@ def look(reader: DagdirReader) -> State:
 def test_hold_in_a_bad_frame_is_shown_later(
     machine: HostileMachine, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
+    others = set(threading.enumerate())
     reader = DagdirReader(Path(connect_to(f"far:{dagdir.path}")), live=True)
     reader.open()
     assert look(reader) is State.RUNNING
@@ -71,9 +73,10 @@ def test_hold_in_a_bad_frame_is_shown_later(
                 look(reader)
         else:
             assert "far: " in (reader.error or "")
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - others:
         if thread.name == "metlmon-ssh":
-            thread.join()
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
 
     assert look(reader) is State.HELD
     assert reader.error is None
