@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -178,7 +179,6 @@ def test_relative_files_are_beside_the_description(tmp_path: Path) -> None:
         ("[region.x]\nepochs = 1", "1: [region.x] gives no variables"),
         ("[region.x]\nepochs = '9 to 3'\nvariables.a = 1", "2: region.x.epochs must be an epoch"),
         ("[bag]\nshard = 2", "2: no setting in bag is called 'shard'; did you mean 'shards'?"),
-        ("runs = = 3", "not valid TOML"),
         ("source = 's.dag'\nepochs = 7", "2: epochs: the sweep file (source) says that; take it"),
         ("runs = 9\nsource = 's.dag'", "1: runs: the sweep file (source) says that"),
         ("source = 's.dag'\n[sweep]\na = [1]", "2: sweep: the sweep file (source) says that"),
@@ -190,10 +190,6 @@ def test_relative_files_are_beside_the_description(tmp_path: Path) -> None:
     ],
 )
 def test_errors_name_the_line_and_the_key(tmp_path: Path, text: str, sentence: str) -> None:
-    if sentence == "not valid TOML":
-        with pytest.raises(DescriptionError, match=r"e\.toml: not valid TOML: .*line 1"):
-            read(tmp_path, text)
-        return
     found = wrong(tmp_path, text)
     assert [each for each in found if each.startswith(sentence)], found
 
@@ -206,6 +202,8 @@ def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DescriptionError, match=r"e\.toml: not valid TOML: .*line 1"):
+        read(tmp_path, "runs = = 3")
     for path, what in [
         (tmp_path / "none.toml", "there is no such file"),
         (tmp_path, "cannot be read"),
@@ -337,32 +335,19 @@ def test_every_shape_has_an_example(tmp_path: Path, shape: EnsembleShape) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
+    ("read_value", "values"),
     [
-        ("4096", 4096),
-        (" 4 GB ", 4096),
-        ("4g", 4096),
-        ("4GiB", 4096),
-        ("1 TB", 1 << 20),
-        ("1025 kB", 2),
-        ("0", 0),
+        (read_size, {"4096": 4096, " 4 GB ": 4096, "4g": 4096, "4GiB": 4096, "0": 0}),
+        (read_size, {"1 TB": 1 << 20, "1025 kB": 2}),
+        (read_seeds, {"": (), "7": (7,), "7, 11 13,": (7, 11, 13)}),
+        (read_seeds, {"1-3,9": (1, 2, 3, 9), "-4": (-4,)}),
+        (read_names, {" A ,B,, A,C D": ("A", "B", "C D"), "": ()}),
     ],
 )
-def test_sizes_are_read(text: str, size: int) -> None:
-    assert read_size(text) == size
-
-
-@pytest.mark.parametrize(
-    ("text", "seeds"),
-    [("", ()), ("7", (7,)), ("7, 11 13,", (7, 11, 13)), ("1-3,9", (1, 2, 3, 9)), ("-4", (-4,))],
-)
-def test_seeds_are_read(text: str, seeds: tuple[int, ...]) -> None:
-    assert read_seeds(text) == seeds
-
-
-def test_names_are_read() -> None:
-    assert read_names(" A ,B,, A,C D") == ("A", "B", "C D")
-    assert read_names("") == ()
+def test_sizes_seeds_and_names_are_read(
+    read_value: Callable[[str], object], values: dict[str, object]
+) -> None:
+    assert {text: read_value(text) for text in values} == values
 
 
 @pytest.mark.parametrize(

@@ -212,12 +212,6 @@ def test_change_without_a_rescue_file_is_refused(request_: Request) -> None:
     assert amended(request_).unchanged
 
 
-def test_failed_submission_counts_as_unsubmitted(request_: Request) -> None:
-    (request_.directory / "ensemble.dag.condor.sub").write_text("")
-    change = amended(request_, epochs=4)
-    assert (change.progress, change.refusal) == (DagProgress.WRITTEN, None)
-
-
 def test_dagman_started_meanwhile_keeps_its_dag(request_: Request) -> None:
     plan = amended_plan(replace(request_, runs=3))
     change = plan_diff(plan)
@@ -229,9 +223,11 @@ def test_dagman_started_meanwhile_keeps_its_dag(request_: Request) -> None:
 
 
 def test_idle_dagman_keeps_its_dag(request_: Request) -> None:
-    """It has no lock yet; its own log has its submission and no end."""
+    """It has no lock yet; its own log has its submission and no end. Without, submission failed."""
     directory = request_.directory
     (directory / "ensemble.dag.condor.sub").write_text("")
+    failed = amended(request_, epochs=4)
+    assert (failed.progress, failed.refusal) == (DagProgress.WRITTEN, None)
     log = "000 (100.000.000) 2026-01-02 09:59:00 Job submitted from host: <10.0.0.1:9618>\n...\n"
     (directory / "ensemble.dag.dagman.log").write_text(log)
     change = amended(request_, runs=3)
@@ -277,16 +273,12 @@ def test_new_dag_beside_answers_of_an_old_gate_is_refused(tmp_path: Path, folder
     write_plan(plan)
 
 
-def test_unsubmitted_dag_with_gate_answers_is_refused(request_: Request) -> None:
+def test_gate_answers_need_a_dag_that_ran(request_: Request) -> None:
     answered(request_)
     for changes in ({}, {"runs": 3}):
         change = amended(request_, **changes)
         assert "was never submitted, and gate/ensemble is left" in change.refusal
         assert "move it away" in change.refusal
-
-
-def test_dag_that_ran_keeps_its_gate_answers(request_: Request) -> None:
-    answered(request_)
     ran(request_.directory, done=FIRST)
     assert amended(request_, runs=3).refusal is None
 

@@ -113,7 +113,7 @@ def test_secrets_are_not_parameters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "sentence"),
+    ("name", "value", "sentence"),
     [
         ("runz", "6", "-P runz: there is none; did you mean runs? the parameters of this project"),
         ("name", "x", "-P name: there is none; "),
@@ -121,12 +121,18 @@ def test_secrets_are_not_parameters(tmp_path: Path) -> None:
         ("runs", "1.5", "-P runs: '1.5' must be a whole number, such as 4"),
         ("epochs", "9" * 30, "-P epochs: '999"),
         ("seeds", "4-1", "-P seeds: '4-1' must be ranges from the smaller"),
+        ("site", ["A"], "--backend-config site: there is none; did you mean sites? "),
+        ("sites", [1], "--backend-config sites: [1] must be a list of texts"),
+        ("policy", "pinned", "--backend-config policy: 'pinned' must be one of any, permute, pin"),
+        ("memory", "much", "--backend-config memory: 'much' must be a size"),
     ],
 )
-def test_wrong_parameter_is_named(name: str, text: str, sentence: str, tmp_path: Path) -> None:
-    request = request_of(EnsembleShape.CHAIN, tmp_path)
+def test_wrong_name_or_value_is_named(
+    name: str, value: object, sentence: str, tmp_path: Path
+) -> None:
+    change = with_parameters if sentence.startswith("-P ") else with_configuration
     with pytest.raises(PlanError) as raised:
-        with_parameters(request, {name: text})
+        change(request_of(EnsembleShape.CHAIN, tmp_path), {name: value})
     assert str(raised.value).startswith(sentence)
 
 
@@ -148,23 +154,6 @@ def test_configuration_sets_sites_and_requests(tmp_path: Path) -> None:
     assert (request.gpus, request.gpu_memory_mb, request.memory_mb) == (2, 40960, 4096)
     assert request.gpu_models == ("NVIDIA A40", "NVIDIA A100")
     assert request.retries == 1
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "sentence"),
-    [
-        ("site", ["A"], "--backend-config site: there is none; did you mean sites? "),
-        ("sites", [1], "--backend-config sites: [1] must be a list of texts"),
-        ("policy", "pinned", "--backend-config policy: 'pinned' must be one of any, permute, pin"),
-        ("memory", "much", "--backend-config memory: 'much' must be a size"),
-    ],
-)
-def test_wrong_configuration_is_named(
-    key: str, value: object, sentence: str, tmp_path: Path
-) -> None:
-    with pytest.raises(PlanError) as raised:
-        with_configuration(request_of(EnsembleShape.CHAIN, tmp_path), {key: value})
-    assert str(raised.value).startswith(sentence)
 
 
 # --- files --------------------------------------------------------------------------------

@@ -55,11 +55,6 @@ def output_of(plan: Plan, node: str) -> dict[str, str]:
     return {each.name: each.value for each in found.variables}
 
 
-def where(plan: Plan, node: str, name: str) -> VariableValue:
-    found = node_of(plan.graph, node)
-    return next(each for each in found.variables if each.name == name)
-
-
 def lines(plan: Plan, beginning: str, file: str = "ensemble.dag") -> list[str]:
     return [line for line in text_of(plan, file).split("\n") if line.startswith(beginning)]
 
@@ -199,14 +194,10 @@ def test_every_point_is_trained_with_every_seed() -> None:
     assert [run.seed for run in a_plan(**sweep, seeds=(5,)).runs] == [5, 5]
 
 
-STAGES = (
-    StageRequest("pretrain", 2),
-    StageRequest("finetune", 1, values={"learning_rate": "0.05"}),
-)
-
-
 def test_epochs_are_numbered_across_stages() -> None:
-    plan = a_plan(runs=1, shape=EnsembleShape.STAGES, stages=STAGES)
+    finetune = StageRequest("finetune", 1, values={"learning_rate": "0.05"})
+    stages = (StageRequest("pretrain", 2), finetune)
+    plan = a_plan(runs=1, shape=EnsembleShape.STAGES, stages=stages)
     assert [(node.name, node.submit) for node in plan.graph.nodes] == [
         ("run0-train_epoch0", "ensemble-pretrain.sub"),
         ("run0-train_epoch1", "ensemble-pretrain.sub"),
@@ -249,7 +240,8 @@ def test_policy_overrides_the_site_of_a_region() -> None:
     region = Region("late", {"ResourceName": "C"}, (2, 2))
     for policy, level in ((Policy.PIN, Precedence.RUN), (Policy.PERMUTE, Precedence.NODE)):
         plan = a_plan(sites=("A", "B"), policy=policy, regions=(region,))
-        place = where(plan, "run0-train_epoch2", "ResourceName")
+        node = node_of(plan.graph, "run0-train_epoch2")
+        (place,) = (each for each in node.variables if each.name == "ResourceName")
         assert place.level is level
         assert place.value in ("A", "B")
         assert [each.value for each in place.hides] == ["C"]
@@ -376,11 +368,6 @@ def counted(request: Request) -> tuple[int, int]:
     return trains + sides, trains + sides
 
 
-def all_nodes(graph: Graph) -> list[GraphNode]:
-    inner = [node for sub in graph.subdags.values() for node in sub.nodes]
-    return [*graph.nodes, *inner]
-
-
 @settings(max_examples=50, deadline=None)
 @given(request=requests())
 def test_dag_of_every_shape_agrees_with_its_graph(request: Request) -> None:
@@ -391,7 +378,7 @@ def test_dag_of_every_shape_agrees_with_its_graph(request: Request) -> None:
     files = {file.name: file.data for file in plan.files}
     dags = {plan.dag_file: plan.graph, **plan.graph.subdags}
     assert (plan.nodes, plan.jobs) == counted(request)
-    every = all_nodes(plan.graph)
+    every = list(plan.graph.all_nodes)
     assert len({node.name for node in every}) == len(every)
     for file, graph in dags.items():
         parsed = parse_dag(files[file], file)

@@ -194,9 +194,7 @@ def test_backtest_uses_trained_epochs_only() -> None:
     assert all(trial.actual >= 0 for trial in asked.predictions)
 
 
-def test_hours_of_evaluations_count_once(
-    capsys: Captured,
-) -> None:
+def test_hours_of_evaluations_count_once(capsys: Captured) -> None:
     counted = Recount(GATED)
     evaluations = [job for job in counted.jobs.values() if "eval_epoch" in job.node]
     assert {job.over for job in evaluations} == {"good", "failed"}

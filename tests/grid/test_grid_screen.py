@@ -61,8 +61,6 @@ async def test_point_with_several_runs_lists_them() -> None:
         await open_grid(seen)
         screen = seen.app.screen
         assert isinstance(screen, SweepScreen)
-        of = screen._shown
-        assert of is not None
         screen.choice = type(screen.choice)(("lr",))
         screen._refresh_if_mounted()
         await seen.settle()

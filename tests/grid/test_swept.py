@@ -45,9 +45,7 @@ RUNS = st.lists(st.lists(NODES, min_size=1, max_size=3), min_size=1, max_size=5)
 
 
 @given(RUNS)
-def test_swept_variables_are_constant_within_runs_only(
-    runs: list[list[dict[str, str]]],
-) -> None:
+def test_swept_variables_are_constant_within_runs_only(runs: list[list[dict[str, str]]]) -> None:
     # Nodes with one uuid are one run, whatever their names.
     named = [
         [{k: v for k, v in node.items() if k != "RUN_UUID"} for node in epochs] for epochs in runs

@@ -18,7 +18,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.queue import QueueJob
 from metlmon.model.reasons import ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome
-from metlmon.placement.annexes import annex_command, make_annexes, site_command, system_of
+from metlmon.placement.annexes import SYSTEMS, annex_command, make_annexes, site_command, system_of
 from metlmon.placement.types import Annex, AnnexReport, AnnexState
 from metlmon.pool.annex_ads import (
     AnnexAd,
@@ -29,7 +29,7 @@ from metlmon.pool.annex_ads import (
     AnnexShape,
     AnnexSlotType,
 )
-from tests.support.run_histories import A40, NOON, Past, basis
+from tests.support.run_histories import A40, NOON, Past, basis, with_executions
 
 NOW = NOON.timestamp()
 HOUR = 3600.0
@@ -323,8 +323,7 @@ def test_expiry_belongs_to_one_of_two_requests() -> None:
             basis({"run0": Past([HOUR] * 2)}).ledger.executions, expired, strict=False
         )
     )
-    stats = basis({})
-    stats = replace(stats, ledger=replace(stats.ledger, executions=executions))
+    stats = with_executions(basis({}), *executions)
     requests = (
         request(started_at=NOW - 5 * HOUR, submitted_at=NOW - 6 * HOUR),
         request(number=2, started_at=NOW - 2 * HOUR, submitted_at=NOW - 3 * HOUR),
@@ -440,8 +439,6 @@ def test_site_has_htcondors_name_of_its_system(site: str, system: str) -> None:
 
 def test_listed_systems_are_known_to_htcondor() -> None:
     validate = pytest.importorskip("htcondor_cli.annex_validate")
-    from metlmon.placement.annexes import SYSTEMS
-
     assert set(SYSTEMS) <= set(validate.SYSTEM_TABLE)
 
 

@@ -213,7 +213,9 @@ def test_useless_submit_lines_are_not_proposed(tmp_path: Path, capsys: Captured,
 
 
 @pytest.mark.usefixtures("yes")
-def test_retarget_changes_only_idle_jobs(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+def test_retarget_of_idle_jobs_and_its_undo(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
     code, out, _ = run(capsys, dagdir.path, "--apply", "retarget")
     assert code == Exit.OK
     assert schedd.acts() == [("edit", 103, 0, "site", BOTH)]
@@ -222,6 +224,10 @@ def test_retarget_changes_only_idle_jobs(dagdir: Dagdir, schedd: Schedd, capsys:
     assert placed.read_text() == f"ResourceName = {BOTH}\n"
     (change,) = log_lines(dagdir)[0]["changes"]
     assert (change["job"], change["before"], change["placed"]) == ("103.0", "any", None)
+    result = json_output("advise", capsys, dagdir.path, "--undo", "--yes")
+    assert [answer["reply"] for answer in result["answers"]] == ["done"]
+    assert schedd.jobs[103, 0].site == "any"
+    assert not list(placed.parent.iterdir())
 
 
 # --- undo ----------------------------------------------------------------------------------------
@@ -241,17 +247,6 @@ def test_undo_restores_requests_and_reports_later_changes(dagdir: Dagdir, capsys
     assert "run2  not possible in this state: it was changed since, and is left as it is" in out
     _, _, err = run(capsys, dagdir.path, "--undo", "--yes")
     assert "no plan is applied here" in err
-
-
-@pytest.mark.usefixtures("yes")
-def test_undo_restores_an_idle_job_and_its_placement(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
-    run(capsys, dagdir.path, "--apply", "retarget")
-    result = json_output("advise", capsys, dagdir.path, "--undo", "--yes")
-    assert [answer["reply"] for answer in result["answers"]] == ["done"]
-    assert schedd.jobs[103, 0].site == "any"
-    assert not list((dagdir.path / "placement" / "ens").iterdir())
 
 
 @pytest.mark.usefixtures("yes")

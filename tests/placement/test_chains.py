@@ -98,9 +98,7 @@ def highs_hours(
     return float(model.getInfo().objective_function_value)
 
 
-def test_single_run_classes_have_the_optimum_of_highs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_single_run_classes_have_the_optimum_of_highs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chains, "_by_epochs_left", lambda demands: [[each] for each in demands])
     for seed in range(3):
         instance = random_instance(Random(seed))
@@ -199,6 +197,9 @@ def test_annex_gets_only_epochs_that_fit_before_its_end() -> None:
     plan = solve_chains(runs(10, 10), [annex, supply(EXPANSE, 8.0, 10)])
     assert [epochs_at(run, ANNEX) for run in plan.runs] == pytest.approx([3.0, 3.0])
     assert plan.hours == pytest.approx(3 * 4 + 7 * 8)
+    ending = replace(annex, hours_left=3.5)
+    plan = solve_chains(runs(10), [ending, supply(EXPANSE, 8.0, 10)])
+    assert plan.excluded == ((ANNEX, "ends in 3h30m, 4h00m per epoch"),)
 
 
 def test_run_too_late_for_an_annex_goes_elsewhere() -> None:
@@ -210,12 +211,6 @@ def test_run_too_late_for_an_annex_goes_elsewhere() -> None:
     )
     assert [ANNEX in run.pools for run in plan.runs] == [True, False]
     assert plan.runs[1].pools == (EXPANSE,)
-
-
-def test_annex_that_ends_before_an_epoch_is_excluded() -> None:
-    annex = supply(ANNEX, 4.0, 10, hours_left=3.5)
-    plan = solve_chains(runs(10), [annex, supply(EXPANSE, 8.0, 10)])
-    assert plan.excluded == ((ANNEX, "ends in 3h30m, 4h00m per epoch"),)
 
 
 def test_epochs_beyond_all_annexes_and_balances_are_counted() -> None:

@@ -303,9 +303,7 @@ def test_advice_and_estimate_agree(shared: Shared) -> None:
     assert plan.gain.share < 0.15
 
 
-def test_failures_of_broken_runs_do_not_count_for_a_pool(
-    shared: Shared,
-) -> None:
+def test_failures_of_broken_runs_do_not_count_for_a_pool(shared: Shared) -> None:
     values = plan_input(recorded(shared("cases/advise-blames-pool")))
     (supply,) = [each for each in values.supplies.usable if each.pool.site == "UTC-Epyc"]
     profile = values.supplies.profiles[supply.pool]
@@ -348,18 +346,14 @@ def test_slots_taken_since_the_answer_count_once(seconds: int, slots: int) -> No
 
 def test_unused_site_has_the_hours_of_its_gpu_model() -> None:
     ensemble = basis({"run0": Past([7200.0] * 4, age=60.0)})
-    anvil = ResourcePool("anvil", A40)
-    values = plan_input(ensemble, free_gpus=[free("anvil", 6), free("expanse", 9, "Tesla V100")])
+    anvil, other = ResourcePool("anvil", A40), free("expanse", 9, "Tesla V100")
+    assert plan_input(ensemble, free_gpus=[other]) == plan_input(ensemble), "of an unused model"
+    values = plan_input(ensemble, free_gpus=[free("anvil", 6), other])
     first, new = values.supplies.usable
     assert (new.pool, new.slots, new.hours) == (anvil, 6, first.hours)
     assert values.supplies.profiles[anvil].slots == 6
     (run,) = plan_of(values).runs
     assert anvil in run.pools
-
-
-def test_free_gpus_of_unused_models_are_ignored() -> None:
-    ensemble = basis({"run0": Past([7200.0] * 4, age=60.0)})
-    assert plan_input(ensemble, free_gpus=[free("anvil", 6, "Tesla V100")]) == plan_input(ensemble)
 
 
 def test_aliases_apply_to_names_of_the_collector() -> None:
@@ -414,16 +408,13 @@ def test_changes_that_need_a_new_plan(changes: dict[str, object], reason: str | 
     assert must_replan(BEFORE, replace(BEFORE, **changes)) == reason
 
 
-def test_first_plan_has_a_reason() -> None:
-    assert must_replan(None, BEFORE) == "the first plan"
-
-
 def test_plan_state_agrees_with_the_ledger() -> None:
     before = basis({"run0": Past([7200.0] * 3), "run1": Past([7200.0] * 2)})
     annex = Annex(name="spring", site="delta", state=AnnexState.UP)
     state = plan_state(before, [annex])
     assert (state.epochs, state.lost, state.holds) == (5, 0, 0)
     assert state.annexes == (("spring", "delta", AnnexState.UP),)
+    assert must_replan(None, state) == "the first plan"
     assert must_replan(state, plan_state(before, [annex])) is None
     after = with_executions(before, lost("run0", datetime(2026, 3, 2, 11)))
     assert must_replan(state, plan_state(after, [annex])) == "1 execution did not complete"

@@ -78,9 +78,8 @@ def test_later_end_of_two_annexes_of_one_name_counts() -> None:
 
 
 def test_pool_of_a_gone_annex_is_excluded() -> None:
-    supplies = find_supplies(
-        by_pool([profile(DELTA, 2.0)]), NOW, [replace(SPRING, state=AnnexState.GONE)]
-    )
+    gone = replace(SPRING, state=AnnexState.GONE)
+    supplies = find_supplies(by_pool([profile(DELTA, 2.0)]), NOW, [gone])
     assert supplies.usable == ()
     assert supplies.excluded == ((DELTA, "annex spring is gone"),)
 

@@ -25,7 +25,7 @@ from tests.support.gate_rows import (
 from tests.support.queue_rows import dag, picture
 
 NO_SCHEDD = QueueSnapshot(error="no schedd is known here")
-FILES_ALONE = (PoolAction.STOP, PoolAction.PAUSE, PoolAction.SEND)
+STOP_FIRST = "its stop is asked for: resume-run takes that back"
 
 
 def offer(
@@ -77,15 +77,9 @@ def test_stop_now_removes_the_running_job() -> None:
             run(asked(stopped=STOPPED, stop_requested=at(9))),
             "it is stopped, for good: metlmon continue resumes from its checkpoint",
         ),
-        (
-            PoolAction.PAUSE,
-            run(asked(stop_requested=at(9))),
-            "its stop is asked for: resume-run takes that back",
-        ),
-        (
-            PoolAction.SEND,
-            run(asked(stop_requested=at(9))),
-            "its stop is asked for: resume-run takes that back",
+        *(
+            (act, run(asked(stop_requested=at(9))), STOP_FIRST)
+            for act in (PoolAction.PAUSE, PoolAction.SEND)
         ),
         (PoolAction.STOP, run(epochs_done=9), f"{previews.LAST}, and stop-now ends it"),
         (PoolAction.PAUSE, run(epochs_done=9), previews.LAST),
@@ -118,7 +112,7 @@ def test_gates_need_a_dagman(act: PoolAction, state: DagState) -> None:
 
 
 def test_requests_by_files_need_no_schedd() -> None:
-    for act in FILES_ALONE:
+    for act in (PoolAction.STOP, PoolAction.PAUSE, PoolAction.SEND):
         assert refused(act, run(), word=NO_SCHEDD) is None
         assert refused(act, run(), word=QueueSnapshot(is_pending=True)) is None
     assert refused(PoolAction.RESUME_RUN, run(asked(pause_requested=at(9))), word=NO_SCHEDD) is None

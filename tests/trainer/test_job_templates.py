@@ -20,8 +20,6 @@ OF_THE_NODE = {
 }
 """Macros that the VARS of every node set."""
 
-OF_HTCONDOR = {"Cluster"}
-
 OF_OTHER_SHAPES: dict[str, set[str]] = {
     "trainer": set(),
     "metl": set(),
@@ -78,8 +76,8 @@ def test_templates_use_declared_parameters(name: str) -> None:
     assert used_placeholders(template) <= declared | set(BUILT_IN)
     assert declared <= used_placeholders(template)
     used = set(re.findall(r"\$\((\w+)\)", "\n".join(filled(name).values())))
-    own = {"transfer_input_files", "arguments", "predictions"}
-    assert used <= OF_THE_NODE | OF_HTCONDOR | own | OF_OTHER_SHAPES[name]
+    own = {"transfer_input_files", "arguments", "predictions", "Cluster"}
+    assert used <= OF_THE_NODE | own | OF_OTHER_SHAPES[name]
     assert re.search(r"\nqueue( \{machines\})?$", template.text.rstrip())
 
 

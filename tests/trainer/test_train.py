@@ -362,21 +362,17 @@ def test_damaged_checkpoint_has_its_own_exit_status(tmp_path: Path) -> None:
     [
         (("--seed", 2), "seed"),
         (("--data", "table.tsv"), "data"),
+        (("--uuid", "another"), "uuid"),
     ],
 )
 def test_checkpoint_of_another_run_is_refused(
     begun: Path, arguments: tuple[object, ...], named: str
 ) -> None:
     write_table(begun / "table.tsv")
+    shutil.copytree(logs(begun), logs(begun).with_name("another"))
     _, err = run(begun, "--max-epochs", 3, *arguments, status=train.EXIT_CHECKPOINT)
     assert named in err
     assert err.count("\n") == 1
-
-
-def test_folder_of_another_run_is_not_used(begun: Path) -> None:
-    shutil.copytree(logs(begun), logs(begun).with_name("another"))
-    _, err = run(begun, "--uuid", "another", "--max-epochs", 3, status=train.EXIT_CHECKPOINT)
-    assert "uuid" in err
 
 
 def test_requested_checkpoint_continues_another_run(begun: Path) -> None:
