@@ -95,16 +95,11 @@ def check(event: Event, ad: Ad, years_guessed: bool) -> None:
         for ours, theirs in names.items():
             assert getattr(event.detail, ours) == ad.get(theirs), ours
         for ours, theirs in BYTES.get(event.number, {}).items():
-            near(getattr(event.detail, ours), ad[theirs])
+            size = ad[theirs]
+            near = None if size is None else pytest.approx(size, rel=C_FLOAT)
+            assert getattr(event.detail, ours) == near
     if event.number in CHECKS:
         CHECKS[event.number](event.detail, ad)
-
-
-def near(ours: int | None, theirs: float | None) -> None:
-    if theirs is None:
-        assert ours is None
-    else:
-        assert ours == pytest.approx(theirs, rel=C_FLOAT)
 
 
 def ending(detail: Any, ad: Ad) -> None:

@@ -49,6 +49,8 @@ def test_every_form_of_the_date_is_read(date: bytes, time: datetime) -> None:
         (b"077.-1000.000", (77, -1000, 0)),
         (b"000.2147483647.4294967296", (0, 2147483647, 4294967296)),
         (b"1.000.000", (1, 0, 0)),
+        # The header of the global log.
+        (b"-01.-01.-01", (-1, -1, -1)),
     ],
 )
 def test_ids_are_signed_and_unbounded(written: bytes, ids: tuple[int, int, int]) -> None:
@@ -166,11 +168,6 @@ def test_year_is_kept_across_calls() -> None:
     first = parse(b"013 (001.000.000) 12/31 23:59:59 Job was released.\n...\n", year_hint=2023)
     again = b"013 (001.000.000) 01/01 00:00:01 Job was released.\n...\n"
     assert parse(again, first.after, year_hint=1999).events[0].time.year == 2024
-
-
-def test_header_of_the_global_log_is_an_event() -> None:
-    event = one(b"008 (-01.-01.-01) 01/28 06:28:38 Global JobLog: ctime=1738067318 id=0.3\n...\n")
-    assert event.detail == Generic("Global JobLog: ctime=1738067318 id=0.3")
 
 
 @pytest.mark.parametrize(

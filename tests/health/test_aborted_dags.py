@@ -261,13 +261,6 @@ def test_requeues_of_a_real_pool(shared: Shared) -> None:
     assert cause.executions == 11
 
 
-def fails(log: EventLog, times: int, value: int = 1) -> None:
-    for _ in range(times):
-        job = log.submit(NODE)
-        log.execute(job)
-        log.end(job, value)
-
-
 def submissions(*starts: int, status: int = 1) -> bytes:
     """DAGMan's output: a submission at each of these hours; each ends an hour before the next."""
     made = Out()
@@ -292,7 +285,10 @@ def test_tries_count_the_last_submission_only(
     log = EventLog()
     for number, times in enumerate(tries):
         log.time = log.time.replace(hour=8 + 6 * number)
-        fails(log, times)
+        for _ in range(times):
+            job = log.submit(NODE)
+            log.execute(job)
+            log.end(job, 1)
     dagdir = write(tmp_path, chains({"run0": 2}, retry=retry), log)
     dagdir.write("run.dag.dagman.out", submissions(*(8 + 6 * n for n in range(len(tries)))))
     entry = only(health_of(dagdir), kind)

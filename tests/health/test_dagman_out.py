@@ -16,7 +16,7 @@ from metlmon.snapshot.builder import SnapshotBuilder
 from tests.conftest import Shared
 from tests.health.ensembles import EventLog, kinds, only, write
 from tests.support.commands import Captured, run_command
-from tests.support.dagdir_builder import Dagdir
+from tests.support.dagdir_builder import Dagdir, again
 from tests.support.records import read_dagdir, stats_input
 
 DAY = "03/05/23"
@@ -102,14 +102,14 @@ def test_state_of_a_job_from_dagman_out_only(
 
 def test_events_repeated_in_recovery_count_once(tmp_path: Path) -> None:
     once = (*submitted("a", 7), event("EXECUTE", "a", 7, "09:11:00"))
-    again = (event("SUBMIT", "a", 7, "09:10:47"), event("EXECUTE", "a", 7, "09:11:00"))
+    repeated = (event("SUBMIT", "a", 7, "09:10:47"), event("EXECUTE", "a", 7, "09:11:00"))
     made = dagdir(
         tmp_path,
         ONE,
         *once,
         f"09:20:00 ** condor_scheduniv_exec.103.0 (CONDOR_DAGMAN) STARTING UP\n"
         f"{DAY} 09:20:00 Running in RECOVERY mode... >>>>",
-        *(f"{line} [recovery mode]" for line in again),
+        *(f"{line} [recovery mode]" for line in repeated),
         "09:20:00 ...done with RECOVERY mode <<<<",
     )
 
@@ -124,8 +124,7 @@ def test_job_log_overrides_dagman_out(tmp_path: Path) -> None:
 
     log = begun()
     made.write("run.log", log.bytes())
-    reader.check()
-    reader.read_all()
+    again(reader)
     assert [row.state for row in reader.snapshot_builder().job_rows()] == [State.RUNNING]
 
 
@@ -553,14 +552,12 @@ def test_old_log_has_its_year(shared: Shared, tmp_path: Path) -> None:
 HOST = "<10.0.0.9:9618?addrs=10.0.0.9-9618&alias=ap.example.edu>"
 
 
-def yearless(*events: tuple[str, int, str]) -> str:
-    texts = {
-        "000": f"Job submitted from host: {HOST}\n    DAG Node: a",
-        "001": f"Job executing on host: {HOST}",
-    }
-    return "".join(f"{n} ({c}.000.000) {at} {texts[n]}\n...\n" for n, c, at in events)
-
-
+SUBMITTED = f"Job submitted from host: {HOST}\n    DAG Node: a\n...\n"
+OTHER_YEAR = f"000 (7.000.000) 06/01 10:00:00 {SUBMITTED}"
+YEARLESS = (
+    f"000 (41.000.000) 12/31 23:50:00 {SUBMITTED}"
+    f"001 (41.000.000) 01/01 00:10:00 Job executing on host: {HOST}\n...\n"
+)
 DAGMAN_LOG = f"000 (40.000.000) 2019-12-31 23:00:00 Job submitted from host: {HOST}\n...\n"
 DAGMAN_END = (
     "005 (40.000.000) 2020-01-02 01:00:00 Job terminated.\n"
@@ -578,26 +575,20 @@ METRICS = (
 
 
 @pytest.mark.parametrize(
-    "files",
+    ("name", "text", "log"),
     [
-        {"run.dag.dagman.out": OUT},
-        {"run.dag.dagman.log": DAGMAN_LOG + DAGMAN_END},
-        {"run.dag.metrics": METRICS},
-        {"jobs.state": JOBSTATE},
+        ("run.dag.dagman.out", OUT, YEARLESS),
+        ("run.dag.dagman.out", OUT, OTHER_YEAR + YEARLESS),
+        ("run.dag.dagman.log", DAGMAN_LOG + DAGMAN_END, YEARLESS),
+        ("run.dag.metrics", METRICS, YEARLESS),
+        ("jobs.state", JOBSTATE, YEARLESS),
     ],
-    ids=lambda files: next(iter(files)),
 )
-@pytest.mark.parametrize("first", ["other", "own"])
-def test_dagmans_files_give_the_year(tmp_path: Path, files: dict[str, str], first: str) -> None:
+def test_dagmans_files_give_the_year(tmp_path: Path, name: str, text: str, log: str) -> None:
     """Also over New Year, and where the log begins with jobs of another year."""
     made = Dagdir(tmp_path, ONE + "JOBSTATE_LOG jobs.state\n")
-    for name, text in files.items():
-        made.write(name, text)
-    before = (
-        [("000", 7, "06/01 10:00:00")] if first == "other" and "dagman.out" in str(files) else []
-    )
-    events = [("000", 41, "12/31 23:50:00"), ("001", 41, "01/01 00:10:00")]
-    made.write("run.log", yearless(*before, *events))
+    made.write(name, text)
+    made.write("run.log", log)
     reader = made.reader(live=False)
 
     (job,) = [job for job in reader.ensemble.jobs.values() if job.cluster == 41]

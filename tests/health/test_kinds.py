@@ -38,14 +38,6 @@ def of_log(path: Path, log: EventLog, dag: str = TWO_RUNS) -> Health:
     return health_of(write(path, dag, log))
 
 
-def with_out(path: Path, log: Log, out: Out, dag: str = TWO_RUNS) -> Health:
-    """Add a ``.dagman.out``; logs and output are of the same day."""
-    dagdir = Dagdir(path, dag)
-    dagdir.write("metl.log", log.data)
-    dagdir.write("run.dag.dagman.out", out.data)
-    return health_of(dagdir)
-
-
 # --- holds ------------------------------------------------------------------------------------
 
 
@@ -296,26 +288,16 @@ def test_end_of_a_dag_is_one_entry(
     out = Out().start("09:00:00").submitted(NODE, 77)
     if status == 2:
         out.say("Received SIGUSR1", "23:00:00")
-    health = with_out(tmp_path, log, out.exit(status, at="23:00:01"), dag)
+    dagdir = Dagdir(tmp_path, dag)
+    dagdir.write("metl.log", log.data)
+    dagdir.write("run.dag.dagman.out", out.exit(status, at="23:00:01").data)
+    health = health_of(dagdir)
     assert kinds(health) == [kind]
     assert only(health, kind).epochs_blocked == health.epochs_left == blocked
     assert health.runs_stopped == health.runs_total
 
 
 # --- sites --------------------------------------------------------------------------------------
-
-
-def at_sites(path: Path, lost: int, good: int, bad_elsewhere: int = 0) -> Health:
-    """Executions lost at RAILS; ``good`` epochs and ``bad_elsewhere`` evictions at Anvil."""
-    log = EventLog()
-    cluster = log.submit("run0-train_epoch0")
-    for site, number in (("RAILS", lost), ("Anvil", bad_elsewhere)):
-        for _ in range(number):
-            log.execute(cluster, site)
-            log.evict(cluster, 1005, "Unspecified job interruption")
-    for epoch in range(good):
-        log.train(f"run1-train_epoch{epoch}")
-    return of_log(path, log, chains({"run0": 3, "run1": good + 1}))
 
 
 @pytest.mark.parametrize(
@@ -326,7 +308,16 @@ def at_sites(path: Path, lost: int, good: int, bad_elsewhere: int = 0) -> Health
 def test_chance_losses_are_not_a_black_hole(
     tmp_path: Path, lost: int, good: int, bad_elsewhere: int
 ) -> None:
-    health = at_sites(tmp_path, lost, good, bad_elsewhere)
+    """Executions lost at RAILS; ``good`` epochs and ``bad_elsewhere`` evictions at Anvil."""
+    log = EventLog()
+    cluster = log.submit("run0-train_epoch0")
+    for site, number in (("RAILS", lost), ("Anvil", bad_elsewhere)):
+        for _ in range(number):
+            log.execute(cluster, site)
+            log.evict(cluster, 1005, "Unspecified job interruption")
+    for epoch in range(good):
+        log.train(f"run1-train_epoch{epoch}")
+    health = of_log(tmp_path, log, chains({"run0": 3, "run1": good + 1}))
     assert "black-hole" not in kinds(health)
 
 

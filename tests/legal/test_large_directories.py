@@ -50,11 +50,6 @@ def fill(dagdir: Dagdir, count: int, name: str) -> None:
             file.write(b"written by a job\n")
 
 
-def long_since_settled(dagdir: Dagdir) -> None:
-    """Age the directory: one that has just changed is listed again at every look."""
-    os.utime(dagdir.path, (0, 0))
-
-
 def opened(dagdir: Dagdir) -> DagdirReader:
     reader = DagdirReader(dagdir.path, live=True)
     reader.open()
@@ -102,7 +97,8 @@ def test_files_named_like_logs_are_opened_once(in_memory: Path, counted: Counter
     dagdir = Dagdir(in_memory)
     dagdir.write("metl.log", log_of(7))
     fill(dagdir, 3_000, "job{}.log")
-    long_since_settled(dagdir)
+    # One that has just changed is listed again at every look.
+    os.utime(dagdir.path, (0, 0))
     reader = opened(dagdir)
     for _ in range(3):
         some = calls(counted, reader.check)

@@ -47,10 +47,6 @@ def dag(*nodes: str) -> str:
     return DAG + "".join(f"JOB {node} t\n" for node in nodes)
 
 
-def quoted(name: str) -> str:
-    return name.replace("\\", "\\\\").replace('"', '\\"')
-
-
 @pytest.fixture(name="named", scope="module")
 def _named(tmp_path_factory: pytest.TempPathFactory) -> DagdirReader:
     """A run with each name of two epochs: one completed, one running."""
@@ -59,7 +55,8 @@ def _named(tmp_path_factory: pytest.TempPathFactory) -> DagdirReader:
     dagdir.write("run.dag", dag(*nodes))
     log = Log()
     for cluster, node in enumerate(nodes, start=100):
-        log.submit(cluster, quoted(node)).execute(cluster)
+        quoted = node.replace("\\", "\\\\").replace('"', '\\"')
+        log.submit(cluster, quoted).execute(cluster)
         if node.endswith("0"):
             log.terminate(cluster, 0)
     dagdir.write("metl.log", log.data)

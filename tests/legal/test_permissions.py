@@ -62,14 +62,6 @@ def _dagdir(place: Path) -> Path:
     return Path(shutil.copytree(FIXTURE, place / "ensemble"))
 
 
-def close(dagdir: Path) -> None:
-    """Make it read-only for everybody."""
-    for folder, _, files in os.walk(dagdir):
-        for name in files:
-            os.chmod(os.path.join(folder, name), 0o444)
-        os.chmod(folder, 0o555)
-
-
 def ran(
     place: Path, commands: Sequence[list[str]], user: int | None = None, **environment: str
 ) -> list[tuple[int, str, str]]:
@@ -122,7 +114,10 @@ def test_cache_in_the_dagdir_is_not_used(place: Path, dagdir: Path) -> None:
 def test_read_only_dagdir_of_another_user(place: Path, dagdir: Path) -> None:
     """As nobody, without a home: the same output as for its owner."""
     need_root()
-    close(dagdir)
+    for folder, _, files in os.walk(dagdir):
+        for name in files:
+            os.chmod(os.path.join(folder, name), 0o444)
+        os.chmod(folder, 0o555)
     mine = ran(place, COMMANDS[:9])
     shutil.rmtree(place / "work/cache", ignore_errors=True)
     with Watched(dagdir):

@@ -44,11 +44,20 @@ def contents(seed: int) -> bytes:
     return b"\n".join(lines) + b"\n" * dice.randrange(2)
 
 
+def written(folder: Path, content: bytes) -> Path:
+    path = folder / "job.out"
+    path.write_bytes(content)
+    return path
+
+
+def numbered(folder: Path, count: int) -> Path:
+    return written(folder, b"".join(b"line %d\n" % number for number in range(count)))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_both_directions_give_the_same_rows(tmp_path: Path, seed: int) -> None:
     data = contents(seed)
-    path = tmp_path / "job.out"
-    path.write_bytes(data)
+    path = written(tmp_path, data)
     starts = boundaries(data)
     expected = list(zip(starts, [*starts[1:], len(data)], strict=True))
     forward = rows_from(path, 0, len(data))
@@ -59,8 +68,7 @@ def test_both_directions_give_the_same_rows(tmp_path: Path, seed: int) -> None:
 
 
 def test_text_equals_that_of_a_terminal(tmp_path: Path) -> None:
-    path = tmp_path / "job.out"
-    path.write_bytes(b"10 %\r50 %\r100 %\n\x1b[31mred\x1b[0m\nlast")
+    path = written(tmp_path, b"10 %\r50 %\r100 %\n\x1b[31mred\x1b[0m\nlast")
     assert [row.text for row in rows_from(path, 0, 9)] == ["100 %", "red", "last"]
 
 
@@ -77,17 +85,12 @@ def test_huge_file_opens_at_its_end(tmp_path: Path) -> None:
     assert page_around(path, 0).rows[0].start == 0
 
 
-def numbered(path: Path, count: int) -> None:
-    path.write_text("".join(f"line {number}\n" for number in range(count)))
-
-
 def texts(rows: tuple[OutputRow, ...]) -> list[str]:
     return [row.text for row in rows]
 
 
 def test_pages_join_without_a_gap(tmp_path: Path) -> None:
-    path = tmp_path / "job.out"
-    numbered(path, 6000)
+    path = numbered(tmp_path, 6000)
     page = page_around(path, 0)
     while not page.reaches_end:
         page = page_below(path, page, 0)
@@ -99,8 +102,7 @@ def test_pages_join_without_a_gap(tmp_path: Path) -> None:
 
 
 def test_growing_file_is_followed_within_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "job.out"
-    path.write_text("one\ntw")
+    path = written(tmp_path, b"one\ntw")
     page = page_at_end(path)
     assert page_if_changed(path, page) is None
     with open(path, "a") as file:
@@ -117,10 +119,8 @@ def test_every_match_is_found_in_both_directions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     monkeypatch.setattr(output_pager, "SEARCH_BYTES", chunk)
-    path = tmp_path / "job.out"
-    lines = [f"line {n} {'Error' if n % 7 == 3 else 'fine'}" for n in range(50)]
-    path.write_text("\n".join(lines))
-    data = path.read_text()
+    data = "\n".join(f"line {n} {'Error' if n % 7 == 3 else 'fine'}" for n in range(50))
+    path = written(tmp_path, data.encode())
     expected = [at for at in range(len(data)) if data.startswith("Error", at)]
 
     def visited(text: str, backward: bool) -> list[int]:
@@ -141,15 +141,8 @@ def test_every_match_is_found_in_both_directions(
 
 
 def test_cancelled_search_ends(tmp_path: Path) -> None:
-    path = tmp_path / "job.out"
-    numbered(path, 100)
+    path = numbered(tmp_path, 100)
     assert Search("line 99", cancelled=True).find(path, 0) is None
-
-
-def written(folder: Path, content: bytes) -> Path:
-    path = folder / "job.out"
-    path.write_bytes(content)
-    return path
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,5 @@ def test_hole_of_gigabytes_is_skipped(tmp_path: Path, cut: int, events_behind: b
     # Later events are read.
     dagdir.append("metl.log", Log().submit(78, "run0-train_epoch1").data)
     os.utime(path, (1, 1))
-    reader.check()
-    reader.read_all()
+    again(reader)
     assert len(reader.snapshot_builder().job_rows()) == 2

@@ -99,13 +99,8 @@ def written(path: Path) -> Dagdir:
     return dagdir
 
 
-def present(dagdir: Dagdir) -> Session:
-    reader = read_all(DagdirReader(dagdir.path, live=False))
-    return Session(reader)
-
-
 def test_past_feed_ends_when_all_is_read(tmp_path: Path) -> None:
-    session = present(written(tmp_path))
+    session = Session(read(written(tmp_path).path))
     first = session.take().status.runs[0].latest
     moment = first.since.replace(minute=5)
     past = session.historical(moment)

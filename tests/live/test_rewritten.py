@@ -111,9 +111,7 @@ def test_rewritten_log_has_the_figures_of_its_content(dagdir: Dagdir) -> None:
     assert jobs(reader).keys() == {70, 71, 77}
 
 
-def test_job_of_a_missing_log_stays_beside_its_resubmission(
-    dagdir: Dagdir,
-) -> None:
+def test_job_of_a_missing_log_stays_beside_its_resubmission(dagdir: Dagdir) -> None:
     """No log has its end, so it is still idle."""
     dagdir.write("run.dag.nodes.log", log_of(70) + b"rubbish\n...\n")
     reader = dagdir.reader()

@@ -10,9 +10,9 @@ import pytest
 from metlmon.authoring.lint.run import check
 from metlmon.config.settings import Settings
 from metlmon.errors import InputError
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import discover_dags
 from metlmon.live.file_access import UnreadableFile, output_file
+from tests.support.records import read_dagdir
 
 CASE = Path(__file__).parents[3] / "shared" / "cases" / "dag-file-in-a-subdirectory"
 DAG = """JOB run0-train_epoch0 {0}
@@ -30,10 +30,7 @@ OUT = "10/02/25 08:59:50 ** condor_scheduniv_exec.6.0 (CONDOR_DAGMAN) STARTING U
 
 def sites(path: Path) -> set[str]:
     """The sites of the executions of one dagdir or DAG file."""
-    reader = DagdirReader(path, Settings())
-    reader.check()
-    reader.read_all()
-    return {e.site for e in reader.snapshot_builder().ledger().executions}
+    return {e.site for e in read_dagdir(path, settings=Settings()).ledger().executions}
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -183,10 +180,7 @@ def test_common_name_in_the_parent_directory_is_no_proof(tmp_path: Path) -> None
 
 def output_of(dagdir: Path) -> Path:
     """The resolved output file of the only job."""
-    reader = DagdirReader(dagdir, Settings())
-    reader.check()
-    reader.read_all()
-    name = reader.snapshot_builder().output_file((7, 0, 0))
+    name = read_dagdir(dagdir, settings=Settings()).output_file((7, 0, 0))
     assert name is not None
     return output_file(dagdir, name)
 

@@ -71,6 +71,7 @@ def state(log: Log) -> State:
         (running().terminate(77, 0), State.COMPLETED),
         (running().terminate(77, 3), State.FAILED),
         (running().killed(77, 9), State.FAILED),
+        (running().requeue(77, 1), State.IDLE),
         (running().remove(77), State.REMOVED),
         (submitted().remove(77), State.REMOVED),
         (submitted().hold(77), State.HELD),
@@ -136,15 +137,14 @@ def test_since_is_the_start_of_the_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "stays"),
+    ("log", "stays"),
     [
-        (lambda log: log.terminate(77, 0), State.COMPLETED),
-        (lambda log: log.terminate(77, 1), State.FAILED),
-        (lambda log: log.remove(77), State.REMOVED),
+        (running().terminate(77, 0), State.COMPLETED),
+        (running().terminate(77, 1), State.FAILED),
+        (running().remove(77), State.REMOVED),
     ],
 )
-def test_terminal_states_are_final(ending, stays: State) -> None:  # type: ignore[no-untyped-def]
-    log = ending(running())
+def test_terminal_states_are_final(log: Log, stays: State) -> None:
     log.evict(77).hold(77).release(77).execute(77).terminate(77, 0).remove(77).submit(77, NODE)
     result = of_one_job(log)
     assert result.job(77).state is stays
@@ -180,6 +180,8 @@ def test_first_ending_event_decides_the_outcome(log: Log, outcome: str) -> None:
 def test_end_of_an_execution_has_its_details() -> None:
     failed = of_one_job(running().terminate(77, 3)).last_execution(77)
     assert (failed.return_value, failed.signal) == (3, None)
+    requeued = of_one_job(running().requeue(77, 1)).last_execution(77)
+    assert (requeued.outcome, requeued.return_value) == (Outcome.FAILED, 1)
     killed = of_one_job(running().killed(77, 9)).last_execution(77)
     assert (killed.return_value, killed.signal) == (None, 9)
     evicted = of_one_job(running().evict(77, 1014, "draining")).last_execution(77)
@@ -205,13 +207,6 @@ def test_eviction_without_an_execute_is_not_an_execution() -> None:
     assert result.builder().status().hours.total == 0
 
 
-def test_requeue_is_not_terminal() -> None:
-    result = of_one_job(running().requeue(77, 1))
-    assert result.job(77).state is State.IDLE
-    last = result.last_execution(77)
-    assert (last.outcome, last.return_value) == (Outcome.FAILED, 1)
-
-
 @pytest.mark.parametrize(
     ("begun", "gpus", "gpu_hours"),
     [
@@ -232,9 +227,7 @@ def test_suspended_job_keeps_its_gpus() -> None:
     last = of_one_job(log).last_execution(77)
     assert last.gpu_hours == 4.0
     assert last.suspended == timedelta(hours=2, minutes=30).total_seconds()
-
-
-def test_suspension_without_its_end_counts_once() -> None:
+    # A suspension without its end counts once.
     log = submitted().execute(77, gpus=1, at="10:00:00").suspend(77, at="11:00:00")
     log.suspend(77, at="12:00:00").resume(77, at="12:30:00").terminate(77, 0, at="14:00:00")
     last = of_one_job(log).last_execution(77)
@@ -488,25 +481,18 @@ def test_environment_values_are_never_kept() -> None:
         (36, "Cluster removed", "\tMaterialized 2 jobs from 3 items.\n", "2 jobs from 3 items"),
         (35, "Cluster submitted from host: <10.0.0.1:9>", "    a note\n", "a note"),
         (8, "a line", "\tand another\n", "and another"),
+        (12, "Job was held.", "\tno more\n\tCode 1 Subcode 0\n", "no more"),
         (60, "Something new.", "\twith a reason\n", "with a reason"),
         (40, "", "\tof a new kind\n", "of a new kind"),
         (35, "Cluster submitted from host: x", "    password = hunter2hunter2\n", "password = "),
     ],
 )
-def test_event_keeps_a_body_that_no_field_has(
-    number: int, text: str, body: str, shown: str
-) -> None:
+def test_body_of_an_event_is_shown_once(number: int, text: str, body: str, shown: str) -> None:
     view = of_one_job(running().raw(number, 77, text, body)).builder().job_view(77, 0)
     (line,) = [event.text for event in view.events if event.number == number]
     assert line.startswith(text)
     assert line.count(shown) == 1
     assert "hunter2" not in line
-
-
-def test_reason_of_an_event_is_shown_once() -> None:
-    view = of_one_job(running().hold(77, reason="no more")).builder().job_view(77, 0)
-    (line,) = [event.text for event in view.events if event.number == 12]
-    assert line.count("no more") == 1
 
 
 STEPS: tuple[Callable[[Log, str], Log], ...] = (

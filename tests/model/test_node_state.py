@@ -43,6 +43,10 @@ def rescued(*nodes: str) -> str:
     return RESCUE.format(count=len(nodes), done=done)
 
 
+def in_utc(at: str) -> int:
+    return int(moment(at).replace(tzinfo=UTC).timestamp())
+
+
 def states(report_of: EnsembleReading, live: bool = False) -> list[State]:
     return [report_of.node(name, live=live) for name in (EPOCH0, EPOCH1, EPOCH2)]
 
@@ -207,6 +211,7 @@ PARENT {EPOCH0} CHILD {EPOCH1}
 """
 
 NODES_LOG = ("run.dag.nodes.log", LogRole.NODES, "run.dag")
+SKIPS = f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}"
 
 
 @pytest.mark.parametrize(
@@ -267,13 +272,7 @@ def test_rescue_file_says_that_a_node_with_a_good_job_failed(ended: str, state: 
 
 def test_post_script_after_a_failed_submission() -> None:
     """``(-01.000.000)``"""
-    log = Log(*NODES_LOG)
-    log.raw(
-        16,
-        (-1, 0),
-        "POST Script terminated.",
-        f"\t(1) Normal termination (return value 4)\n    DAG Node: {EPOCH0}\n",
-    )
+    log = Log(*NODES_LOG).post((-1, 0), EPOCH0, 4)
     assert log.data.startswith(b"016 (-01.000.000)")
     result = read_ensemble(SCRIPTED, log)
     assert result.node(EPOCH0) is State.FAILED
@@ -313,14 +312,7 @@ def test_pre_skip_ends_a_node_without_a_job() -> None:
 
 def test_skip_known_from_an_older_file_is_kept() -> None:
     """The rescue file says DONE, DAGMan reported the node again, and nodes.log is gone."""
-    out = (
-        Out()
-        .start()
-        .say(
-            f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}",
-            at="10:00:00",
-        )
-    )
+    out = Out().start().say(SKIPS, at="10:00:00")
     out.say(f"Running PRE script of Node {EPOCH0}...", at="10:30:00")
     result = read_ensemble(SCRIPTED, out=out, rescue=rescued(EPOCH0))
     state = result.node_state(EPOCH0)
@@ -331,14 +323,13 @@ def test_skip_known_from_an_older_file_is_kept() -> None:
 def test_job_cut_before_the_skip_does_not_complete_the_node(reported_by: str) -> None:
     """``stop-now``: the job is removed, the gate skips its retry; then the DAG is removed and
     submitted again. DAGMan truncates nodes.log, and its rescue file says DONE."""
-    skips = f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}"
     log = Log().submit(77, EPOCH0, at="10:00:00").execute(77).remove(77, at="10:20:00")
     out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:00:00")
     jobstate = b""
     if reported_by == "out":
         out.say(f"Retrying node {EPOCH0} (retry #1 of 2)...", at="10:20:05")
         out.say(f"PRE Script of Job {EPOCH0} failed with status 2", at="10:20:06")
-        out.say(skips, at="10:20:06")
+        out.say(SKIPS, at="10:20:06")
     else:
         jobstate = (
             b"1777903200 INTERNAL *** DAGMAN_STARTED 60.0 ***\n"
@@ -357,8 +348,7 @@ def test_job_cut_before_the_skip_does_not_complete_the_node(reported_by: str) ->
 
 
 def test_skip_in_an_older_life_needs_done() -> None:
-    skips = f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}"
-    out = Out().start(at="09:59:00").say(skips, at="10:20:06").exit(1).start(at="10:40:00")
+    out = Out().start(at="09:59:00").say(SKIPS, at="10:20:06").exit(1).start(at="10:40:00")
     result = read_ensemble(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0, at="10:20:06"), out=out)
     assert result.node(EPOCH0, live=True) is State.WAITING
     out.say(f"Running PRE script of Node {EPOCH0}...", at="10:41:00")
@@ -458,7 +448,7 @@ def test_live_ensemble_may_retry_without_files_of_dagman() -> None:
 
 def test_last_retry_started_but_not_submitted() -> None:
     log = Log().submit(77, EPOCH0, at="10:00:00").execute(77).terminate(77, 1, at="11:00:00")
-    epoch = int(moment("11:00:00").replace(tzinfo=UTC).timestamp())
+    epoch = in_utc("11:00:00")
     jobstate = (
         f"{epoch - 3600} {EPOCH0} SUBMIT 77.0 - - 1\n{epoch} {EPOCH0} JOB_FAILURE 1 - - 1\n"
     ).encode()
@@ -547,29 +537,26 @@ def test_recovery_voids_no_failure() -> None:
     assert read_ensemble(CHAIN, log, out=out).node(EPOCH0) is State.RUNNING
 
 
-def test_dag_resubmitted_in_the_second_of_its_removal_runs() -> None:
-    log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
-    log.submit(900, at="09:00:00").execute(900, gpus=None, at="09:00:01")
-    log.remove(900, at="10:00:00").submit(901, at="10:00:00")
-    out = Out().start(at="09:00:01").exit(1, at="10:00:00")
-    (dag,) = read_ensemble(CHAIN, log, out=out).builder().status().dags
-    assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
+ENDED = (
+    f"{in_utc('09:00:01')} INTERNAL *** DAGMAN_STARTED 900.0 ***\n"
+    f"{in_utc('10:00:00')} INTERNAL *** DAGMAN_FINISHED 1 ***\n"
+).encode()
 
 
-@pytest.mark.parametrize("zone", [None, UTC])
-def test_end_in_the_jobstate_log_is_not_the_next_dagmans(zone: tzinfo | None) -> None:
-    """The next one is idle, and has written no file yet."""
+@pytest.mark.parametrize(
+    ("again", "written", "zone"),
+    [
+        pytest.param("10:00:00", b"", None, id="in the second of its removal"),
+        pytest.param("10:00:01", ENDED, None, id="its end is in the jobstate log"),
+        pytest.param("10:00:01", ENDED, UTC, id="and the zone is known"),
+    ],
+)
+def test_resubmitted_dag_runs(again: str, written: bytes, zone: tzinfo | None) -> None:
+    """The next DAGMan is idle, and has written no file yet."""
     log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
     log.submit(900, at="09:00:00").execute(900, gpus=None, at="09:00:01")
-    log.remove(900, at="10:00:00").submit(901, at="10:00:01")
+    log.remove(900, at="10:00:00").submit(901, at=again)
     out = Out().start(at="09:00:01").exit(1, at="10:00:00")
-    began, ended = (
-        int(moment(at).replace(tzinfo=UTC).timestamp()) for at in ("09:00:01", "10:00:00")
-    )
-    written = (
-        f"{began} INTERNAL *** DAGMAN_STARTED 900.0 ***\n"
-        f"{ended} INTERNAL *** DAGMAN_FINISHED 1 ***\n"
-    ).encode()
     result = read_ensemble(CHAIN, log, out=out, jobstate=written, settings=Settings(zone=zone))
     (dag,) = result.builder().status().dags
     assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
@@ -577,8 +564,7 @@ def test_end_in_the_jobstate_log_is_not_the_next_dagmans(zone: tzinfo | None) ->
 
 def test_dag_is_unsubmitted_before_its_first_dagman() -> None:
     """The jobstate log has seconds since 1970: as-of limits it, too."""
-    began = int(moment("09:00:00").replace(tzinfo=UTC).timestamp())
-    written = f"{began} INTERNAL *** DAGMAN_STARTED 900.0 ***\n".encode()
+    written = f"{in_utc('09:00:00')} INTERNAL *** DAGMAN_STARTED 900.0 ***\n".encode()
     out = Out().start(at="09:00:00")
     given = Settings(zone=UTC)
     for cut, expected in (("08:59:59", DagState.NOT_SUBMITTED), ("09:00:00", DagState.RUNNING)):
@@ -621,7 +607,7 @@ def test_dagman_restarted_without_its_log_is_reported() -> None:
 
 
 def test_two_queued_submissions_of_a_node_are_reported() -> None:
-    log = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
+    log = Log(*NODES_LOG)
     log.submit(7, EPOCH0).execute(7).submit(9, EPOCH0).execute(9)
     (notice,) = read_ensemble(CHAIN, log).builder(live=True).notices()
     assert notice.kind == "doubled-node"

@@ -16,7 +16,9 @@ from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.row_text import running_text
 from metlmon.text.record_json import json_of
+from tests.support.dagdir_builder import again
 from tests.support.event_logs import Log, Out, moment, read_ensemble
+from tests.support.recordings import read_all
 from tests.support.records import read_dagdir
 
 UUID = "1d38faf9-6c93-4a61-8d0c-aaaaaaaaaaaa"
@@ -37,6 +39,14 @@ def chain(run: str, uuid: str | None, epochs: range, target: str = "Expanse-GPU"
     return text
 
 
+def write(path: Path, log: Log, **dags: str) -> None:
+    """Write DAG files, the submit file of their nodes and its log."""
+    for name, text in dags.items():
+        (path / f"{name}.dag").write_text(text)
+    (path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
+    (path / "metl.log").write_bytes(log.data)
+
+
 def trained(log: Log, cluster: int, node: str, at: str = "") -> Log:
     return log.submit(cluster, node, at=at).execute(cluster, gpus=1).terminate(cluster)
 
@@ -49,10 +59,7 @@ def test_queued_jobs_of_a_run_exclude_other_sub_dags(tmp_path: Path) -> None:
         out = Out().start("10:00:00").submitted("train_epoch0", 100 + run)
         (tmp_path / f"r{run}.dag.dagman.out").write_bytes(out.data)
         log.submit(100 + run, "train_epoch0")
-    top = "SUBDAG EXTERNAL run0 r0.dag\nSUBDAG EXTERNAL run1 r1.dag\n"
-    (tmp_path / "top.dag").write_text(top)
-    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
-    (tmp_path / "metl.log").write_bytes(log.data)
+    write(tmp_path, log, top="SUBDAG EXTERNAL run0 r0.dag\nSUBDAG EXTERNAL run1 r1.dag\n")
     builder = read_dagdir(tmp_path)
     queued = {run.key: builder.queued_rows(run.key) for run in builder.status().runs}
     assert [[(row.cluster, row.in_dag) for row in rows] for rows in queued.values()] == [
@@ -62,14 +69,10 @@ def test_queued_jobs_of_a_run_exclude_other_sub_dags(tmp_path: Path) -> None:
 
 
 def test_sub_dag_whose_node_is_marked_done_has_no_epochs_left(tmp_path: Path) -> None:
-    for run in range(2):
-        (tmp_path / f"r{run}.dag").write_text(chain(f"r{run}", None, range(2)))
+    dags = {f"r{run}": chain(f"r{run}", None, range(2)) for run in range(2)}
     top = "SUBDAG EXTERNAL A middle.dag DONE\nSUBDAG EXTERNAL B r1.dag\n"
-    (tmp_path / "top.dag").write_text(top)
-    (tmp_path / "middle.dag").write_text("SUBDAG EXTERNAL C r0.dag\n")
-    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
     log = Log().submit(20, "r1-train_epoch0").execute(20, gpus=1)
-    (tmp_path / "metl.log").write_bytes(log.data)
+    write(tmp_path, log, top=top, middle="SUBDAG EXTERNAL C r0.dag\n", **dags)
     runs = read_dagdir(tmp_path).status().runs
     assert [(run.epochs_done, run.epochs_inferred, run.state) for run in runs] == [
         (2, 2, State.COMPLETED),
@@ -96,17 +99,11 @@ def test_sub_dag_before_a_node_that_was_submitted(
     """Its own jobs are in no log here, nor is any file of its DAGMan."""
     top = "".join(f"SUBDAG EXTERNAL {node} inner.dag\n" for node in nodes)
     top += f"JOB last train.sub\nPARENT {' '.join(nodes)} CHILD last\n"
-    (tmp_path / "top.dag").write_text(top)
-    (tmp_path / "inner.dag").write_text(chain("r0", None, range(2)) + inner)
-    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
-    (tmp_path / "metl.log").touch()
-    reader = DagdirReader(tmp_path, Settings(), live=True)
-    reader.open()
-    reader.read_all()
+    write(tmp_path, Log(), top=top, inner=chain("r0", None, range(2)) + inner)
+    reader = read_all(DagdirReader(tmp_path, Settings(), live=True))
     reader.snapshot_builder().status()
     (tmp_path / "metl.log").write_bytes(Log().submit(20, "last").data)
-    reader.check()
-    reader.read_all()
+    again(reader)
     for builder in (reader.snapshot_builder(), read_dagdir(tmp_path)):
         for number in range(2):
             node = "inner.dag", f"r0-train_epoch{number}"
@@ -115,10 +112,9 @@ def test_sub_dag_before_a_node_that_was_submitted(
 
 def test_sub_dag_of_two_nodes_was_submitted(tmp_path: Path) -> None:
     """By which of them is unknown without files of DAGMan."""
-    (tmp_path / "inner.dag").write_text(chain("r0", None, range(1)))
-    (tmp_path / "top.dag").write_text("".join(f"SUBDAG EXTERNAL {n} inner.dag\n" for n in "AB"))
-    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
-    (tmp_path / "metl.log").write_bytes(trained(Log(), 10, "r0-train_epoch0").data)
+    top = "".join(f"SUBDAG EXTERNAL {n} inner.dag\n" for n in "AB")
+    log = trained(Log(), 10, "r0-train_epoch0")
+    write(tmp_path, log, top=top, inner=chain("r0", None, range(1)))
     builder = read_dagdir(tmp_path)
     assert builder.status().dags[0].state == "unknown"
     assert [builder.derivation.states["top.dag", n].state for n in "AB"] == ["unknown"] * 2
@@ -166,20 +162,16 @@ def test_queued_jobs_are_counted_by_job(tmp_path: Path) -> None:
 
 def test_sub_dags_without_files_of_dagman(tmp_path: Path) -> None:
     """The state of SUBDAG nodes follows from their nodes, also while the log grows."""
-    for run in range(2):
-        (tmp_path / f"r{run}.dag").write_text(chain(f"r{run}", None, range(2)))
+    dags = {f"r{run}": chain(f"r{run}", None, range(2)) for run in range(2)}
     top = "SUBDAG EXTERNAL A r0.dag\nSUBDAG EXTERNAL B r1.dag\nJOB last train.sub\n"
-    (tmp_path / "top.dag").write_text(f"{top}PARENT A B CHILD last\n")
-    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
     log = Log()
-    (tmp_path / "metl.log").touch()
+    write(tmp_path, log, top=f"{top}PARENT A B CHILD last\n", **dags)
     reader = DagdirReader(tmp_path, Settings(), live=True)
     reader.open()
 
     def found() -> list[str]:
         (tmp_path / "metl.log").write_bytes(log.data)
-        reader.check()
-        reader.read_all()
+        again(reader)
         builders = reader.snapshot_builder(), read_dagdir(tmp_path, live=True)
         both = [[builder.status().dags[0].state.value, *of_nodes(builder)] for builder in builders]
         assert both[0] == both[1]
@@ -280,10 +272,10 @@ def test_run_continued_by_a_second_dag() -> None:
 
 
 def test_epochs_in_two_dags_count_once() -> None:
-    again = chain("run0", UUID, range(3)).replace(
+    continued = chain("run0", UUID, range(3)).replace(
         "JOB run0-train_epoch0 train.sub", "JOB run0-train_epoch0 train.sub DONE"
     )
-    dags = {"first.dag": chain("run0", UUID, range(3)), "second.dag": again}
+    dags = {"first.dag": chain("run0", UUID, range(3)), "second.dag": continued}
     log = trained(Log(), 70, "run0-train_epoch0", at="08:00:00")
     log.submit(80, "run0-train_epoch1", at="12:00:00").execute(80)
     out = {

@@ -36,13 +36,16 @@ def dagman_log(cluster: int, begin: str, end: str = "") -> Log:
     return log.terminate(cluster, 1, at=end) if end else log
 
 
-def nodes_log() -> Log:
+def quiet(*clusters: tuple[str, int, str]) -> Log:
+    """Our DAGMan's nodes.log: its jobs run for hours without further events."""
     log = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
-    return log.submit(OURS, NODE, at="10:00:00", older=True).execute(OURS, at="10:30:00")
+    for node, cluster, at in clusters:
+        log.submit(cluster, node, at=at, older=True)
+    return log
 
 
-def kinds(report_of: EnsembleReading, live: bool = False) -> list[str]:
-    return sorted(notice.kind for notice in report_of.builder(live=live).notices())
+def nodes_log() -> Log:
+    return quiet((NODE, OURS, "10:00:00")).execute(OURS, at="10:30:00")
 
 
 def clusters(report_of: EnsembleReading) -> list[int]:
@@ -113,9 +116,7 @@ def test_dagmans_own_logs_suffice(dagdirs: tuple[Path, Path]) -> None:
     assert nodes == jobs_in(dagdirs[1] / "one.dag.nodes.log")
 
 
-def test_shared_log_without_dagmans_files(
-    dagdirs: tuple[Path, Path],
-) -> None:
+def test_shared_log_without_dagmans_files(dagdirs: tuple[Path, Path]) -> None:
     for file in dagdirs[0].glob("one.dag.*"):
         file.unlink()
     rows = read_dagdir(dagdirs[0]).job_rows()
@@ -140,7 +141,7 @@ def test_dagman_out_without_the_submission_refutes_it() -> None:
     for each in (result, read_ensemble(CHAIN, one_after_another(), out=out_of(MINE, LATER))):
         assert clusters(each) == [OURS]
         assert each.node_state(NODE).job is each.ensemble.jobs[OURS, 0, 0]
-        assert kinds(each, live=True) == ["shared-log"]
+        assert [notice.kind for notice in each.builder(live=True).notices()] == ["shared-log"]
 
 
 def test_refuted_job_adds_no_hours() -> None:
@@ -202,25 +203,17 @@ def test_job_whose_batch_name_names_another_dagman() -> None:
     result = read_ensemble(CHAIN, log, dagman_log(900, "09:00:00", end="12:00:00"))
     assert clusters(result) == []
     # A name that the user chose, or that a later DAGMan of ours may have.
-    assert clusters(read_ensemble(CHAIN, shared("5+5b"), dagman_log(900, "09:00:00"))) == [
-        OURS,
-        THEIRS,
-    ]
-    result = read_ensemble(CHAIN, shared("run.dag+901"), dagman_log(900, "09:00:00"))
-    assert clusters(result) == [OURS, THEIRS]
+    for name in ("5+5b", "run.dag+901"):
+        result = read_ensemble(CHAIN, shared(name), dagman_log(900, "09:00:00"))
+        assert clusters(result) == [OURS, THEIRS]
 
 
 def test_job_submitted_between_two_lives() -> None:
     lives = dagman_log(900, "09:00:00", end="10:02:00")
+    # The log of DAGMan's own job may be older than the other.
+    assert clusters(read_ensemble(CHAIN, shared(), lives)) == [OURS, THEIRS]
     lives.submit(901, at="11:00:00")
     assert clusters(read_ensemble(CHAIN, shared(), lives)) == [OURS]
-    # The log of DAGMan's own job may be older than the other.
-    assert clusters(
-        read_ensemble(CHAIN, shared(), dagman_log(900, "09:00:00", end="10:02:00"))
-    ) == [
-        OURS,
-        THEIRS,
-    ]
 
 
 # --- neither proven nor refuted -----------------------------------------------------------
@@ -282,14 +275,6 @@ def test_job_before_our_first_dagman_is_not_ours() -> None:
 
 
 # --- before DAGMan's files have later times ------------------------------------------------
-
-
-def quiet(*clusters: tuple[str, int, str]) -> Log:
-    """Our DAGMan's nodes.log: its jobs run for hours without further events."""
-    log = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
-    for node, cluster, at in clusters:
-        log.submit(cluster, node, at=at, older=True)
-    return log
 
 
 @pytest.mark.parametrize("ours_first", [True, False])

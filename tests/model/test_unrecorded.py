@@ -170,17 +170,13 @@ def test_counts_from_metrics_alone(tmp_path: Path) -> None:
     assert notice(status, "missing-rescue").file == "ens.dag.rescue002"
 
 
-def failed_metrics() -> bytes:
-    """Metrics as of the second life: it ended with 14 nodes done and one failed."""
+def test_counts_of_a_failed_dag_from_metrics_alone(tmp_path: Path) -> None:
+    """The second life ended with 14 nodes done and one failed."""
     output = json.loads((RECORDED / METRICS).read_bytes())
     output |= {"exitcode": 1, "dagman_id": "407", "rescue_dag_number": 1, "DagStatus": 2}
     output |= {"jobs_failed": 1, "jobs_succeeded": 14, "total_jobs_run": 15}
-    return json.dumps(output).encode()
-
-
-def test_counts_of_a_failed_dag_from_metrics_alone(tmp_path: Path) -> None:
     copy = Copy(tmp_path, DAG)
-    copy.write(METRICS, failed_metrics())
+    copy.write(METRICS, json.dumps(output).encode())
     status = copy.status()
     (dag,) = status.dags
     assert (dag.state, dag.nodes_done, dag.nodes_failed) == (DagState.FAILED, 14, 1)

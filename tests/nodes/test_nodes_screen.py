@@ -107,14 +107,11 @@ async def test_cursor_stays_on_its_node() -> None:
 # --- ``metlmon nodes``: as a table, by state, and as JSON -------------------------------------
 
 
-SUBMIT = "executable = /bin/true\nlog = metl.log\nqueue\n"
-
-
 @pytest.fixture
 def dagdir(tmp_path: Path) -> str:
     (tmp_path / "fan.dag").write_text(fan())
     for name in "agpr":
-        (tmp_path / f"{name}.sub").write_text(SUBMIT)
+        (tmp_path / f"{name}.sub").write_text("executable = /bin/true\nlog = metl.log\nqueue\n")
     (tmp_path / "metl.log").write_bytes(fan_log().data)
     return str(tmp_path)
 

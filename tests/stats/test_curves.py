@@ -255,16 +255,12 @@ def test_running_epoch_is_reported_with_its_run() -> None:
     assert [(c.running_epoch, c.streamed) for c in found.runs] == [(3, streamed), (None, None)]
 
 
-def recorded(name: str) -> Curves:
-    path = ROOT / "fixtures" / name
-    return curves(stats_input(read_dagdir(path), files_in=path))
-
-
 @pytest.mark.parametrize(("name", "lost"), [("trainer", {"run4": 3}), ("demo", {"run4": 2})])
 def test_only_the_diverged_run_is_reported(name: str, lost: dict[str, int]) -> None:
     """fixtures/README.md: run4 diverges in its fourth epoch, or from its third on; node numbers
     start at 0."""
-    found = recorded(name)
+    path = ROOT / "fixtures" / name
+    found = curves(stats_input(read_dagdir(path), files_in=path))
     assert {c.run: c.since_epoch for c in found.runs if c.diverged} == lost
     others = [c for c in found.runs if not c.diverged]
     assert {c.course for c in others} == {Course.IMPROVES}

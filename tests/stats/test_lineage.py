@@ -26,13 +26,9 @@ def _recorded() -> Lineage:
     return lineage(stats_input(read_dagdir(path), path))
 
 
-def origins_of(found: Lineage, uuid: str) -> list[CheckpointOrigin]:
-    (run,) = [key for key in found.origins if key.startswith(uuid)]
-    return [origin for _, origin in sorted(found.origins[run].items())]
-
-
 def test_checkpoint_may_be_of_an_earlier_job(recorded: Lineage) -> None:
-    origin = origins_of(recorded, "6a73e2d4")[1]
+    (run,) = [key for key in recorded.origins if key.startswith("6a73e2d4")]
+    _, origin = sorted(recorded.origins[run].items())[1]
     assert (origin.job, origin.completed_by) == ((12, 0), (15, 0))
     assert origin.made_by_another
     assert recorded.of_job((15, 0)) == recorded.of_job((12, 0)) == origin
@@ -125,18 +121,14 @@ def test_checkpoint_may_be_of_an_earlier_execution(tmp_path: Path) -> None:
     assert origin.made_by_another
 
 
-def two_executions_at_one_host(path: Path) -> Dagdir:
+def test_executions_at_one_host_are_distinguished_by_time(tmp_path: Path) -> None:
     log = EventLog()
     cluster = log.submit("run0-train_epoch0")
     log.execute(cluster, host="gpu1")
     log.evict(cluster, 1005, "preempted", hours=2)
     log.execute(cluster, host="gpu1")
     log.end(cluster, hours=2)
-    return write(path, chains({"run0": 1}), log)
-
-
-def test_executions_at_one_host_are_distinguished_by_time(tmp_path: Path) -> None:
-    dagdir = two_executions_at_one_host(tmp_path)
+    dagdir = write(tmp_path, chains({"run0": 1}), log)
     # Started at 08:06, evicted at 10:06, started at 10:12, ended at 12:12.
     record(dagdir, 0, "aaa", None, hostname="gpu1", ts="2026-01-01T15:00:00+00:00")
     assert origin_of(dagdir).execution is None

@@ -13,7 +13,7 @@ import pytest
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import Outcome
 from metlmon.snapshot.records import Ledger
-from metlmon.stats.backtest import Backtest, BacktestSummary, backtest
+from metlmon.stats.backtest import BacktestSummary, backtest
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.estimates import _Estimator as Estimator
 from metlmon.stats.slots import QueuedRun, SlotUse, StartOrder, simulate_queue
@@ -30,10 +30,6 @@ PLAIN = SlotLimited(runs=12, epochs=6, slots=(4,), lost=0.0, gap=3.0)
 def written(kind: SlotLimited, seed: int, directory: Path) -> Path:
     write(slot_limited(kind, seed), directory)
     return directory
-
-
-def replayed(directory: Path) -> Backtest:
-    return backtest(recorded(directory), lambda moment: recorded(directory, moment))
 
 
 def use_of(ledger: Ledger) -> SlotUse:
@@ -95,7 +91,9 @@ def test_runs_end_before_the_ensemble(shared: Shared) -> None:
 def test_intervals_hold_when_runs_take_turns(tmp_path: Path) -> None:
     # Thirty ensembles of many sizes are in tests/bench/README.md.
     kind = SlotLimited(24, 31, (3, 2), "submission", 0.5, 0.05, of_runs=0.1, lost=0.0, gap=3)
-    whole = replayed(written(kind, 17, tmp_path)).ensemble_predictions()
+    directory = written(kind, 17, tmp_path)
+    replayed = backtest(recorded(directory), lambda moment: recorded(directory, moment))
+    whole = replayed.ensemble_predictions()
     assert len(whole) == 3
     assert all(each.covered for each in whole)
     error = BacktestSummary.of(whole).error_median

@@ -163,16 +163,6 @@ def sums(ledger: Ledger) -> dict[str, float]:
     return {name: round(value, 3) for name, value in out.items() if value}
 
 
-def check(ledger: Ledger, cuts: Iterable[datetime]) -> None:
-    edges = [None, *sorted(set(cuts)), None]
-    added: dict[str, float] = {}
-    for since, until in pairwise(edges):
-        for name, value in sums(clip_ledger(ledger, TimeWindow(since, until))).items():
-            assert value > 0, name
-            added[name] = added.get(name, 0) + value
-    assert {name: round(value, 3) for name, value in added.items()} == sums(ledger)
-
-
 @pytest.mark.parametrize(
     ("name", "zone"),
     [
@@ -196,7 +186,12 @@ def test_windows_cut_anywhere_sum_to_the_whole(
         lambda seconds: ledger.first_time + timedelta(seconds=seconds)
     )
     cuts = data.draw(st.lists(st.one_of(st.sampled_from(moments), anywhere), max_size=4))
-    check(ledger, cuts)
+    added: dict[str, float] = {}
+    for since, until in pairwise([None, *sorted(set(cuts)), None]):
+        for key, value in sums(clip_ledger(ledger, TimeWindow(since, until))).items():
+            assert value > 0, key
+            added[key] = added.get(key, 0) + value
+    assert {key: round(value, 3) for key, value in added.items()} == sums(ledger)
 
 
 def test_window_without_ends_is_the_whole() -> None:
