@@ -387,20 +387,11 @@ def test_version_is_printed(capsys: Captured) -> None:
 # --- completion and help --------------------------------------------------------------------
 
 
-def commands_there_are() -> list[str]:
-    import argparse
-
-    from metlmon.cli.main import parser
-
-    (action,) = [a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)]
-    return list(action.choices)
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion_names_every_command(capsys: Captured, shell: str, tmp_path: Path) -> None:
     code, out, _ = spoken(capsys, "completion", shell)
     assert code == 0
-    assert all(re.search(rf"\b{name}\b", out) for name in commands_there_are())
+    assert all(re.search(rf"\b{name}\b", out) for name in arguments.COMMANDS)
     checker = shutil.which(shell)
     if checker is None:
         pytest.skip(f"no {shell} here to check its syntax")

@@ -80,26 +80,24 @@ class Stream(io.StringIO):
         self.written.set()
 
 
-def test_waiting_line_is_shown_until_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = Stream(terminal=True)
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(output, "WAITING_SECONDS", 0.0)
-    with waiting_line("asking the schedd ..."):
-        assert stream.written.wait(20)
-        assert stream.getvalue() == "asking the schedd ..."
-    assert stream.getvalue() == "asking the schedd ...\r\x1b[K"
+WAITING = "asking the schedd ..."
 
 
-@pytest.mark.parametrize(("terminal", "seconds"), [(False, 0.0), (True, 600.0)])
-def test_waiting_line_needs_a_terminal_and_a_wait(
-    monkeypatch: pytest.MonkeyPatch, terminal: bool, seconds: float
+@pytest.mark.parametrize(
+    ("terminal", "seconds", "shown"),
+    [(True, 0.0, WAITING), (False, 0.0, ""), (True, 600.0, "")],
+)
+def test_waiting_line_is_shown_until_the_answer(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, seconds: float, shown: str
 ) -> None:
+    """On a terminal, once it has waited."""
     stream = Stream(terminal)
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(output, "WAITING_SECONDS", seconds)
-    with waiting_line("asking the schedd ..."):
-        pass
-    assert stream.getvalue() == ""
+    with waiting_line(WAITING):
+        assert not shown or stream.written.wait(20)
+        assert stream.getvalue() == shown
+    assert stream.getvalue() == (f"{shown}\r\x1b[K" if shown else "")
 
 
 Row = tuple[str, str, str, TextStyle]

@@ -7,7 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -124,19 +125,6 @@ def test_state_of_logs_is_that_of_their_jobs(tmp_path: Path) -> None:
 # --- The ensembles of the queue: directories of the user's DAGMan jobs ------------------------
 
 
-class Queue:
-    """A connection whose queue has these DAGMan jobs, queried as alice."""
-
-    def __init__(self, *jobs: QueueJob) -> None:
-        self.jobs = jobs
-
-    def where(self) -> ScheddInfo:
-        return ScheddInfo("ap40", "24.0.0", "alice@ap40", None)
-
-    def dagmans(self) -> tuple[QueueJob, ...]:
-        return self.jobs
-
-
 def dagman(cluster: int, directory: str, dag: str, **fields: Any) -> QueueJob:
     values: dict[str, Any] = {"owner": "alice", "universe": 7, "directory": directory}
     arguments = f"-p 0 -f -l . -Lockfile {dag}.lock -AutoRescue 1 -Dag {dag} -Suppress_notification"
@@ -144,7 +132,7 @@ def dagman(cluster: int, directory: str, dag: str, **fields: Any) -> QueueJob:
 
 
 def test_queue_gives_the_directories_of_the_users_dag_files() -> None:
-    queue = Queue(
+    dagmans = (
         dagman(1, "/home/alice/ens", "ens.dag"),
         dagman(2, "/home/alice/ens", "ens-2.dag"),
         dagman(3, "/home/alice", "sweeps/a/sweep.dag"),
@@ -153,7 +141,10 @@ def test_queue_gives_the_directories_of_the_users_dag_files() -> None:
         dagman(6, "/home/bob/ens", "ens.dag", owner="bob"),
         dagman(7, "/home/alice/x", "x.dag", universe=5),
     )
-    assert user_dagdirs(cast(Any, queue)) == (
+    queue: Any = SimpleNamespace(
+        where=lambda: ScheddInfo("ap40", "24.0.0", "alice@ap40", None), dagmans=lambda: dagmans
+    )
+    assert user_dagdirs(queue) == (
         "/home/alice/ens",
         "/home/alice/sweeps/a",
         "/scratch/alice",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,14 +33,10 @@ WIDGETS = frozenset({"Static", "Label", "RichLog", "Log", "Markdown", "DataTable
 """Widgets that read markup in a text unless that is switched off; nothing here needs them."""
 
 
-def calls(path: Path) -> Iterator[ast.Call]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-
-
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_text_is_never_markup(path: Path) -> None:
-    for call in calls(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
         where = f"{path.name}:{call.lineno}: {name}"
         assert name not in WIDGETS or "screens" not in path.parts, where

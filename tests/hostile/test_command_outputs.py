@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from tests.hostile.corpus import fields_in, forbidden
 from tests.hostile.dagdir import Dagdir
 from tests.hostile.keyed_files import UUID
 from tests.hostile.pseudo_terminal import Terminal, without_own
+from tests.hostile.test_records import texts
 from tests.support.command_server import Ran
 
 EACH = ("t", "j", "x")
@@ -93,7 +93,7 @@ def test_output_into_a_pipe_is_visible(
     lines = err.split("\n")
     if "--json" in command:
         assert ran.stdout.isascii()
-        assert_texts_are_bounded(json.loads(out))
+        assert max(len(text) for _, text in texts(json.loads(out))) <= 8000
     elif not re.search("--html|--md|export", command):
         lines += out.split("\n")
     assert max(map(len, lines)) <= LONGEST
@@ -140,17 +140,6 @@ def test_only_numbers_of_a_wandb_run_are_printed(
     (run,) = (run for run in json.loads(shown)["runs"] if run["uuid"] == UUID)
     assert [(point["epoch"], point["value"]) for point in run["points"]] == [(1, 0.5)]
     assert "remark" not in shown
-
-
-def assert_texts_are_bounded(value: Any) -> None:
-    if isinstance(value, dict):
-        for each in value.values():
-            assert_texts_are_bounded(each)
-    elif isinstance(value, list):
-        for each in value:
-            assert_texts_are_bounded(each)
-    elif isinstance(value, str):
-        assert len(value) <= 8000
 
 
 ON_TERMINAL = ("status", "status --json", "timeline")

@@ -143,11 +143,14 @@ def _parsed(data: bytes) -> list[dict[str, float]]:
     return [wandb_run.numbers_of(row) for row in wandb_run.WandbLog(blocks_of(data)).rows()]
 
 
-def _parsed_by_library(data: bytes) -> Iterator[dict[str, float]]:
+def records_of_library(data: bytes) -> Iterator[Any]:
     from wandb.proto import wandb_internal_pb2
 
-    for each in log_records(data):
-        record = wandb_internal_pb2.Record.FromString(each)
+    return map(wandb_internal_pb2.Record.FromString, log_records(data))
+
+
+def _parsed_by_library(data: bytes) -> Iterator[dict[str, float]]:
+    for record in records_of_library(data):
         if record.WhichOneof("record_type") != "history":
             continue
         values = {
@@ -162,16 +165,8 @@ def _parsed_by_library(data: bytes) -> Iterator[dict[str, float]]:
         }
 
 
-def _is_exit(record: bytes) -> bool:
-    from wandb.proto import wandb_internal_pb2
-
-    return bool(wandb_internal_pb2.Record.FromString(record).HasField("exit"))
-
-
 def test_start_is_that_of_the_librarys_record(written: WrittenRuns) -> None:
-    from wandb.proto import wandb_internal_pb2
-
-    records = map(wandb_internal_pb2.Record.FromString, log_records(written.epochs))
+    records = records_of_library(written.epochs)
     (run,) = (record.run for record in records if record.HasField("run"))
     assert read(written.epochs).started == run.start_time.seconds
 
@@ -183,8 +178,8 @@ def test_last_values_of_rows_without_an_epoch(written: WrittenRuns) -> None:
 
 
 def test_killed_run_is_read_to_its_last_complete_row(written: WrittenRuns) -> None:
-    assert sum(map(_is_exit, log_records(written.epochs))) == 1
-    assert not any(map(_is_exit, log_records(written.killed)))
+    assert sum(each.HasField("exit") for each in records_of_library(written.epochs)) == 1
+    assert not any(each.HasField("exit") for each in records_of_library(written.killed))
     run = read(written.killed)
     assert run.table.problems == ()
     read_losses = run.table.values["train_loss"]
@@ -198,11 +193,6 @@ def test_killed_run_is_read_to_its_last_complete_row(written: WrittenRuns) -> No
 # --- torn and damaged files ----------------------------------------------------------------------
 
 
-def sample(rows: int = 2000) -> bytes:
-    records = [history_record({"val_loss": n / 2, "epoch": n}) for n in range(rows)]
-    return log_file([run_record(1_795_860_000), *records])
-
-
 def test_file_cut_anywhere_has_the_rows_before(written: WrittenRuns) -> None:
     step = 1 if os.environ.get("CI") else 7
     whole = comparable(_parsed(written.steps))
@@ -213,7 +203,8 @@ def test_file_cut_anywhere_has_the_rows_before(written: WrittenRuns) -> None:
 
 
 def test_damaged_block_is_skipped_and_reported() -> None:
-    data = bytearray(sample())
+    records = [history_record({"val_loss": n / 2, "epoch": n}) for n in range(2000)]
+    data = bytearray(log_file([run_record(1_795_860_000), *records]))
     assert len(data) > 2 * wandb_run.BLOCK_BYTES
     data[wandb_run.BLOCK_BYTES + 5000] ^= 1
     run = read(bytes(data))

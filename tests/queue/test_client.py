@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from metlmon.model.states import ALIVE, DagState, State
 from metlmon.pool.client import PoolClient
@@ -85,17 +84,31 @@ def test_silent_schedd_is_waited_for_once() -> None:
     assert answers[2].text == "not tried: the schedd gave no answer for the job before"
 
 
-def test_schedd_that_dies_fails_the_remaining_jobs() -> None:
+@pytest.mark.parametrize(
+    ("change", "reply", "text"),
+    [
+        ({"down": "no answer"}, ResultCode.FAILED, "no answer"),
+        # A job may be replaced meanwhile: its ad is read for each call.
+        (
+            {"jobs": {(2, 0): job(2, directory="/home/ben")}},
+            ResultCode.NOT_FOUND,
+            "the queue's job 2.0 belongs to another directory",
+        ),
+    ],
+)
+def test_change_of_the_queue_between_two_jobs_counts(
+    change: dict[str, object], reply: ResultCode, text: str
+) -> None:
     schedd = Schedd(job(1), job(2))
-    answers: list[ActionResult] = []
 
-    def report_of(answer: ActionResult) -> None:
-        answers.append(answer)
-        schedd.down = "the schedd does not answer"
+    def change_queue(answer: ActionResult) -> None:
+        vars(schedd).update(change)
 
-    client(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), report_of)
-    assert [answer.reply for answer in answers] == [ResultCode.DONE, ResultCode.FAILED]
-    assert answers[1].text == "the schedd does not answer"
+    answers = client(Logs(row(1), row(2)), schedd).perform(
+        order(PoolAction.HOLD, 1, 2), change_queue
+    )
+    assert [answer.reply for answer in answers] == [ResultCode.DONE, reply]
+    assert answers[1].text == text
 
 
 def test_missing_schedd_is_one_sentence() -> None:
@@ -280,14 +293,3 @@ def test_root_is_refused(of: Submitted, tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(PoolError, match="root may not submit"):
         client(logs, schedd).submit_dag(tmp_path / "ens.dag")
     assert submitted(tmp_path) == []
-
-
-def test_ad_is_read_again_for_each_job() -> None:
-    """Not once for all jobs, since a job may be replaced meanwhile."""
-    schedd = Schedd(job(1), job(2))
-
-    def report_of(answer: ActionResult) -> None:
-        schedd.jobs[2, 0] = replace(job(2), directory="/home/ben")
-
-    answers = client(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), report_of)
-    assert [answer.reply for answer in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]

@@ -144,14 +144,16 @@ def test_invalid_requests_make_no_call(pool: Pool, request_: tuple[object, ...])
     assert pool._api.schedd.acted == []
 
 
-def test_placement_edits_one_attribute_of_one_job(pool: Pool) -> None:
+def test_acts_name_one_job(pool: Pool) -> None:
     pool.edit(12, 3, "site", "SDSC PRP")
     pool.edit(12, 3, "priority", -5)
     pool.edit(12, 3, "request_memory", 12288)
+    assert pool.act("hold", 12, 3) == "already so"
     assert pool._api.schedd.acted == [
         ("edit", ["12.3"], "MetlSite", '"SDSC PRP"'),
         ("edit", ["12.3"], "JobPrio", "-5"),
         ("edit", ["12.3"], "RequestMemory", "12288"),
+        ("Hold", ["12.3"], ("via metlmon", None)),
     ]
 
 
@@ -296,11 +298,6 @@ def test_slots_are_counted_by_their_resources(pool: Pool) -> None:
     assert "GPUs_GlobalMemoryMb" in asked[0][1]
 
 
-def test_action_names_one_job_with_a_reason(pool: Pool) -> None:
-    assert pool.act("hold", 12, 3) == "already so"
-    assert pool._api.schedd.acted == [("Hold", ["12.3"], ("via metlmon", None))]
-
-
 def test_many_ids_are_split_into_constraints() -> None:
     made = list(any_of("ClusterId", range(IDS_PER_CONSTRAINT + 1)))
     assert len(made) == 2
@@ -323,20 +320,14 @@ class Collector:
         return {"MyAddress": "<127.0.0.1:2>", "Name": "ap.example.org"}
 
 
-@pytest.fixture
-def restarted(pool: Pool) -> Pool:
+def test_restarted_schedd_is_found_at_its_new_address(pool: Pool) -> None:
     pool._api.schedd = RestartedSchedd()
-    pool._api.Collector, pool._api.DaemonType = Collector, Collector
-    pool._api.DaemonType.Schedd = "schedd"
-    return pool
-
-
-def test_restarted_schedd_is_found_at_its_new_address(restarted: Pool) -> None:
-    restarted._api.ping = lambda location, what: {"MyRemoteUserName": "researcher@localhost"}
-    where = restarted.where()
+    pool._api.Collector, pool._api.DaemonType = Collector, SimpleNamespace(Schedd="schedd")
+    pool._api.ping = lambda location, what: {"MyRemoteUserName": "researcher@localhost"}
+    where = pool.where()
     assert (where.schedd, where.user) == ("ap.example.org", "researcher@localhost")
-    assert restarted.job(12, 0) is not None
-    assert restarted._location["MyAddress"] == "<127.0.0.1:2>"
+    assert pool.job(12, 0) is not None
+    assert pool._location["MyAddress"] == "<127.0.0.1:2>"
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,20 @@ addEventListener('load', () => {
 """
 
 
+def browse(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the browser on a page, without a window."""
+    assert BROWSER is not None
+    return subprocess.run(
+        [
+            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu"),
+            *(f"--user-data-dir={path.parent / 'profile'}", *options, path.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
 def probed(report: Report, path: Path, width: int, *options: str) -> dict[str, object]:
     """The browser's view of the page. The probe is in the page, whose policy is loosened for inline
     scripts only."""
@@ -167,18 +181,9 @@ def probed(report: Report, path: Path, width: int, *options: str) -> dict[str, o
     html = html.replace(policy, f"{policy} script-src 'unsafe-inline';")
     html = html.replace("<style>", PROBE + "<style>", 1)
     path.write_text(html, encoding="utf-8")
-    assert BROWSER is not None
-    done = subprocess.run(
-        [
-            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
-            *("--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom"),
-            *(f"--user-data-dir={path.parent / 'profile'}", f"--window-size={width},1000"),
-            *(*options, path.as_uri()),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
+    output_options = ("--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom")
+    window = ("--hide-scrollbars", f"--window-size={width},1000")
+    done = browse(path, *output_options, *window, *options)
     assert "CONSOLE" not in done.stderr
     output = re.search(r'<pre id="output">(.*?)</pre>', done.stdout, re.DOTALL)
     assert output is not None, done.stderr[-2000:]
@@ -246,28 +251,14 @@ def test_printing(tmp_path: Path) -> None:
     """A few pages, with searchable text."""
     path = tmp_path / "report.html"
     path.write_text(page_of("metl-aws"), encoding="utf-8")
-    assert BROWSER is not None
-    subprocess.run(
-        [
-            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"),
-            f"--user-data-dir={tmp_path / 'profile'}",
-            f"--print-to-pdf={tmp_path / 'report.pdf'}",
-            path.as_uri(),
-        ],
-        capture_output=True,
-        timeout=90,
-        check=True,
-    )
-    pdf = (tmp_path / "report.pdf").read_bytes()
+    pdf_file = tmp_path / "report.pdf"
+    browse(path, "--no-pdf-header-footer", f"--print-to-pdf={pdf_file}").check_returncode()
+    pdf = pdf_file.read_bytes()
     assert pdf.startswith(b"%PDF")
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 8
 
 
 # --- Markdown: tables that a wiki draws, the same numbers as in HTML --------------------------
-
-
-def cells(line: str) -> list[str]:
-    return re.split(r"(?<!\\)\|", line)[1:-1]
 
 
 def tables(text: str) -> list[list[list[str]]]:
@@ -278,14 +269,16 @@ def tables(text: str) -> list[list[list[str]]]:
         if line.startswith("|"):
             if not inside:
                 found.append([])
-            found[-1].append([cell.strip() for cell in cells(line)])
+            cells = re.split(r"(?<!\\)\|", line)[1:-1]
+            found[-1].append([cell.strip() for cell in cells])
         inside = line.startswith("|")
     return found
 
 
 @pytest.mark.parametrize("name", ["metl-aws", "trainer", "first-round"])
-def test_rows_have_as_many_cells_as_their_table(name: str) -> None:
-    page = render_markdown(report_of(name))
+def test_tables_are_whole_and_have_the_numbers_of_the_html(name: str) -> None:
+    report = report_of(name)
+    page, html = render_markdown(report), render_html(report)
     notes = set(re.findall(r"^\[\^(\d+)\]: ", page, re.MULTILINE))
     assert set(re.findall(r"\[\^(\d+)\](?!:)", page)) == notes, "each is referred to"
     found = tables(page)
@@ -293,19 +286,13 @@ def test_rows_have_as_many_cells_as_their_table(name: str) -> None:
     for table in found:
         assert len({len(row) for row in table}) == 1
         assert all(re.fullmatch(r"-+:?", cell) for cell in table[1])
-
-
-@pytest.mark.parametrize("name", ["metl-aws", "trainer", "first-round"])
-def test_numbers_are_those_of_the_html(name: str) -> None:
-    report = report_of(name)
-    text, html = render_markdown(report), render_html(report)
     for block in report.blocks():
         if isinstance(block, ReportTable):
             for row, _ in block.lines():
                 for column in block.columns:
                     if column.alignment == "right" and column.name in row:
                         shown = report.text(column, row)
-                        assert shown in text
+                        assert shown in page
                         assert f">{shown}</td>" in html.replace("&lt;", "<")
 
 

@@ -584,10 +584,9 @@ async def test_rules_of_the_gate_are_written(bundled: Path) -> None:
 
 
 async def test_form_suggests_fitting_requests_and_keeps_typed_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundled: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = dagdir(tmp_path / "past", [9000] * 6)
+    path = dagdir(bundled / "past", [9000] * 6)
     options = AppOptions(submission_pool=FakePool())  # type: ignore[arg-type]
     async with opened(dagdir_feed(path), size=WIDE, options=options) as seen:
         await seen.press("N")
