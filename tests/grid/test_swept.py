@@ -90,14 +90,11 @@ def test_own_variables_are_never_swept() -> None:
 
 
 def test_identifiers_of_runs_are_not_swept() -> None:
-    lines = []
-    for number, uuid in enumerate(("aa11", "bb22")):
-        name = f"r{number}-train_epoch0"
-        lines.append(f"JOB {name} train.sub")
-        lines.append(
-            f'VARS {name} run_uuid="{uuid}" out="results/{uuid}" called="r{number}" lr="{number}"'
-        )
-    assert [each.name for each in sweep_of("\n".join(lines) + "\n").variables] == ["lr"]
+    runs = [
+        [{"run_uuid": uuid, "out": f"results/{uuid}", "called": f"r{number}", "lr": f"{number}"}]
+        for number, uuid in enumerate(("aa11", "bb22"))
+    ]
+    assert [each.name for each in sweep_of(dag_of(runs)).variables] == ["lr"]
 
 
 def test_variables_that_vary_together_are_one_axis() -> None:

@@ -17,6 +17,7 @@ from metlmon.stats.pool_profiles import ResourcePool
 from tests.support.pool_figures import runs
 
 DELTA, EXPANSE = ResourcePool("delta", "A100"), ResourcePool("expanse", "V100")
+ANVIL = ResourcePool("anvil", "A100")
 ANNEX = ResourcePool("anvil", "A100", "spring")
 
 
@@ -148,36 +149,33 @@ def epochs_at(run: RunPlacement, pool: ResourcePool) -> float:
 
 def test_waiting_runs_may_use_any_pool_that_keeps_the_end() -> None:
     """Six equal runs and six equal slots: the pool of a run is full, and any other is as good."""
-    other = ResourcePool("anvil", "A100")
     slow = ResourcePool("slow", "A40")
-    pools = [supply(DELTA, 2.0, 3), supply(other, 2.0, 3), supply(slow, 9.0, 3)]
+    pools = [supply(DELTA, 2.0, 3), supply(ANVIL, 2.0, 3), supply(slow, 9.0, 3)]
     plan = solve_chains(runs(*[10] * 6), pools)
     assert plan.hours == pytest.approx(20.0)
     for run in plan.runs:
-        assert set(run.pools) == {DELTA, other}
+        assert set(run.pools) == {DELTA, ANVIL}
         assert sum(run.epochs) == pytest.approx(10.0)
     assert plan.excluded == ((slow, "9h00m per epoch, slower than the pools used"),)
 
 
 def test_slower_pool_is_open_if_it_delays_nothing() -> None:
     """The short runs fill expanse; anvil is slower, and early enough while the long run lasts."""
-    anvil = ResourcePool("anvil", "A100")
-    pools = [supply(DELTA, 2.0, 1), supply(EXPANSE, 5.0, 1), supply(anvil, 6.0, 2)]
+    pools = [supply(DELTA, 2.0, 1), supply(EXPANSE, 5.0, 1), supply(ANVIL, 6.0, 2)]
     plan = solve_chains(runs(20, 4, 4), pools)
     assert plan.hours == pytest.approx(40.0)
     short = plan.runs[1]
     assert dict(zip(short.pools, short.epochs, strict=True)) == pytest.approx(
-        {EXPANSE: 4.0, anvil: 0.0}
+        {EXPANSE: 4.0, ANVIL: 0.0}
     )
 
 
 def test_immediate_start_may_beat_waiting_for_the_planned_pool() -> None:
     """Waits of 20 h: five more hours of training are less, thirty are not."""
-    anvil = ResourcePool("anvil", "A100")
     pools = [
         supply(DELTA, 25.0, 4, wait=20.0, occupancy=5.0),
         supply(EXPANSE, 30.0, 4, wait=20.0, occupancy=10.0),
-        supply(anvil, 30.0, 4),
+        supply(ANVIL, 30.0, 4),
     ]
     (run,) = solve_chains(runs(8), pools).runs
     assert dict(zip(run.pools, run.epochs, strict=True)) == pytest.approx({DELTA: 8.0, EXPANSE: 0})

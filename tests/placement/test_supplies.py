@@ -77,9 +77,12 @@ def test_later_end_of_two_annexes_of_one_name_counts() -> None:
     assert one(profile(DELTA, 2.0), SPRING, gone).hours_left == pytest.approx(9)
 
 
-def test_pool_of_a_gone_annex_is_excluded() -> None:
+def test_gone_or_never_seen_annex_gets_no_epoch() -> None:
     gone = replace(SPRING, state=AnnexState.GONE)
-    supplies = find_supplies(by_pool([profile(DELTA, 2.0)]), NOW, [gone])
+    never_seen = Annex(name="mistyped", site="", state=AnnexState.NEVER_SEEN, inferred=True)
+    profiles = by_pool([profile(DELTA, 2.0)])
+    assert [supply.pool for supply in find_supplies(profiles, NOW, [never_seen]).usable] == [DELTA]
+    supplies = find_supplies(profiles, NOW, [gone])
     assert supplies.usable == ()
     assert supplies.excluded == ((DELTA, "annex spring is gone"),)
 
@@ -94,12 +97,6 @@ def test_unused_annex_has_the_profile_of_its_gpu_model() -> None:
     assert requested.excluded == ((supply.pool, "the annex is requested"),)
     nothing_known = find_supplies({}, NOW, [annex])
     assert nothing_known.usable == ()
-
-
-def test_annex_never_seen_gets_no_epoch() -> None:
-    annex = Annex(name="mistyped", site="", state=AnnexState.NEVER_SEEN, inferred=True)
-    supplies = find_supplies(by_pool([profile(DELTA, 2.0)]), NOW, [annex])
-    assert [supply.pool for supply in supplies.usable] == [DELTA]
 
 
 def test_unused_pool_has_the_profile_of_its_gpu_model() -> None:
