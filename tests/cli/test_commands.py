@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.cli import Exit, arguments
-from metlmon.cli.main import main
+from metlmon.cli import Exit, arguments, output
+from metlmon.cli.exit_conditions import exit_condition
+from metlmon.cli.main import EPILOG, main
 from metlmon.live.feed import unread
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Status
@@ -278,8 +279,6 @@ def test_exit_on_all_ends_when_no_run_can_continue(
 
 def test_exit_on_all_with_stopped_runs() -> None:
     """``gated``: three runs were stopped, two are done."""
-    from metlmon.cli.exit_conditions import exit_condition
-
     reader = Dagdir(ROOT / "fixtures/gated", "").reader()
     status, condition = reader.snapshot_builder().status(), exit_condition("all")
 
@@ -329,8 +328,6 @@ def test_exit_on_waits_for_its_condition(
 
 
 def test_exit_codes_agree_with_the_help() -> None:
-    from metlmon.cli.main import EPILOG
-
     result = {int(code) for code in re.findall(r"^ *(\d+)  ", EPILOG, re.MULTILINE)}
     assert result == {int(code) for code in Exit}
     assert max(map(len, EPILOG.splitlines())) < 80, "not wrapped by a small terminal"
@@ -369,8 +366,6 @@ def test_output_without_utf8_is_ascii(dagdir: Dagdir) -> None:
 
 
 def test_dumb_terminal_opens_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from metlmon.cli import output
-
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     for term, shows in (("dumb", False), ("", False), ("xterm-256color", True)):

@@ -118,17 +118,15 @@ class Schedd:
 
 
 @pytest.fixture(name="schedd")
-def _schedd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Schedd]:
-    class Mine(Schedd):
-        pass
-
+def _schedd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Schedd:
+    schedd = Schedd()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(connection, "PoolConnection", Mine)
-    return Mine
+    monkeypatch.setattr(connection, "PoolConnection", lambda: schedd)
+    return schedd
 
 
 def test_cluster_is_read_from_the_log_in_the_queue(
-    capsys: Captured, logs: Dagdir, schedd: type[Schedd]
+    capsys: Captured, logs: Dagdir, schedd: Schedd
 ) -> None:
     job = QueueJob(7, 0, 2, directory=str(logs.path), log="job_7.log")
     schedd.jobs = (job, QueueJob(7, 1, 2, directory=str(logs.path), log="job_8.log"))
@@ -137,7 +135,7 @@ def test_cluster_is_read_from_the_log_in_the_queue(
 
 
 def test_cluster_of_a_dagman_opens_its_dag(
-    capsys: Captured, tmp_path: Path, schedd: type[Schedd]
+    capsys: Captured, tmp_path: Path, schedd: Schedd
 ) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     log = str(dagdir.path / "run.dag.dagman.log")
@@ -146,7 +144,7 @@ def test_cluster_of_a_dagman_opens_its_dag(
     assert [dag["file"] for dag in value["dags"]] == ["run.dag"]
 
 
-def test_cluster_without_a_log_is_refused(capsys: Captured, schedd: type[Schedd]) -> None:
+def test_cluster_without_a_log_is_refused(capsys: Captured, schedd: Schedd) -> None:
     assert "cluster 7 is not in the queue" in refused(capsys, "watch", "7")
     schedd.jobs = (QueueJob(7, 0, 1),)
     assert "cluster 7 writes no event log" in refused(capsys, "status", "7")

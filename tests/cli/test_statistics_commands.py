@@ -125,11 +125,10 @@ def test_timeline_before_the_first_event_is_empty(capsys: Captured) -> None:
 # --- usage ------------------------------------------------------------------------------------
 
 
-BY = ("run", "site", "gpu", "host", "request")
-
-
-@pytest.mark.parametrize("by", BY)
-def test_groups_of_text_and_json_agree(capsys: Captured, by: str) -> None:
+@pytest.mark.parametrize("by", ["run", "site", "gpu", "host", "request"])
+def test_groups_agree_with_json_and_fit_80_columns(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
     read = json_output("usage", capsys, DEMO, "--by", by)
     out = text_output("usage", capsys, DEMO, "--by", by)
     assert read["by"] == by
@@ -141,10 +140,6 @@ def test_groups_of_text_and_json_agree(capsys: Captured, by: str) -> None:
     assert sum(group["executions"] for group in read["groups"]) == sum(
         group["executions"] for group in read["total"]
     )
-
-
-@pytest.mark.parametrize("by", BY)
-def test_usage_fits_80_columns(capsys: Captured, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -96,11 +96,8 @@ def test_damaged_values_are_unknown() -> None:
     assert (record.host, record.slot, record.site, record.time) == (None, None, None, None)
     assert record.job is None
     assert not record.parent_known
-
-
-def test_time_without_a_zone_is_unknown() -> None:
-    record = sidecar(produced_at={"ts": "2026-08-05T00:00:00"})
-    assert record.time is None
+    without_zone = sidecar(produced_at={"ts": "2026-08-05T00:00:00"})
+    assert without_zone.time is None
 
 
 def test_name_that_looks_like_a_secret_is_hidden() -> None:

@@ -394,11 +394,9 @@ STATIC = PARTITIONABLE | {
 }
 CLAIMED = STATIC | {"Activity": "Busy", "Name": "slot1@expanse@localhost", "State": "Claimed"}
 ANNEX = PARTITIONABLE | {"AnnexName": "gz", "Name": "slot1@annex-gz.9177@localhost"}
-NO_GPU = {
-    name: value
-    for name, value in PARTITIONABLE.items()
-    if "GPUs" not in name and name != "GLIDEIN_ResourceName"
-} | {"GLIDEIN_ResourceName": "UChicago"}
+NO_GPU = {key: value for key, value in PARTITIONABLE.items() if "GPUs" not in key} | {
+    "GLIDEIN_ResourceName": "UChicago"
+}
 NO_SITE = {key: PARTITIONABLE[key] for key in PARTITIONABLE if key != "GLIDEIN_ResourceName"}
 SEVERAL_MODELS = {key: FULL[key] for key in FULL if key != "GPUs_DeviceName"} | {"GPUs": 3}
 

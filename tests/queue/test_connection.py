@@ -8,7 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
@@ -45,6 +48,10 @@ def fake() -> PoolConnection:
     connection = PoolConnection([sys.executable, "-I", "-c", FAKE])
     yield connection
     connection.close()
+
+
+def run_worker(argv: Sequence[str], request: bytes, **more: Any) -> CompletedProcess[bytes]:
+    return subprocess.run(argv, input=request, capture_output=True, timeout=30, **more)
 
 
 def gone(process: int) -> bool:
@@ -161,14 +168,8 @@ def test_worker_imports_nothing_from_the_working_directory(tmp_path: Path) -> No
     for name in ("json", "htcondor2", "metlmon", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text("import os; os._exit(33)\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "CONDOR_CONFIG": "/dev/null"}
-    ran = subprocess.run(
-        command(),
-        input=b'{"op": "no such", "args": []}\n',
-        capture_output=True,
-        cwd=tmp_path,
-        env=environment,
-        timeout=30,
-    )
+    request = b'{"op": "no such", "args": []}\n'
+    ran = run_worker(command(), request, cwd=tmp_path, env=environment)
     assert ran.returncode == 0
     assert b'"error":"request"' in ran.stdout
 
@@ -193,13 +194,7 @@ def test_answers_alone_are_on_the_workers_standard_output() -> None:
         "worker.main()\n"
     )
     root = str(Path(__file__).resolve().parents[2])
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        input=b'{"op": "where", "args": []}\n',
-        capture_output=True,
-        cwd=root,
-        timeout=30,
-    )
+    ran = run_worker([sys.executable, "-c", code], b'{"op": "where", "args": []}\n', cwd=root)
     assert ran.stdout == b'{"value":5}\n'
     assert b"C++ says" in ran.stderr
     assert b"more" in ran.stderr

@@ -53,13 +53,10 @@ def test_each_action_selects_its_jobs(act: PoolAction, touched: list[str]) -> No
     assert len(made.left_out) == 4 - len(touched)
 
 
-def test_subject_has_the_exact_number() -> None:
+def test_subject_has_the_exact_number_and_a_visible_name() -> None:
     assert offer(PoolAction.HOLD, row(1), row(2), row(4, State.FAILED)).subject == "2 jobs of run0"
     assert offer(PoolAction.HOLD, row(1)).subject == "job 1.0 of run0"
     assert offer(PoolAction.HOLD, row(1), row(2, run="run1")).subject == "2 jobs of 2 runs"
-
-
-def test_name_of_a_run_is_escaped() -> None:
     assert "\x1b" not in offer(PoolAction.HOLD, row(1, run="\x1b[2Jrun")).subject
 
 

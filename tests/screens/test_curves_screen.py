@@ -8,6 +8,7 @@ import pytest
 
 from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
+from metlmon.tables.curves import percent
 from metlmon.text.spans import DIM, PLAIN, text
 from screens.base.plots import Area, Scale, Trace, chart, scale_of
 from screens.compare import CompareScreen
@@ -157,8 +158,6 @@ async def test_epoch_and_job_show_its_values() -> None:
 
 
 def test_progress_shows_100_percent_only_at_the_end() -> None:
-    from metlmon.tables.curves import percent
-
     def of(fraction: float | None) -> str:
         return percent(Streamed(fraction, None, None, None, None, None, None))
 

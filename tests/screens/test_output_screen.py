@@ -30,12 +30,17 @@ def dagdir(tmp_path: Path) -> Path:
     return directory
 
 
-async def open_output(seen: RunningApp, dagdir: Path) -> Path:
-    """Open the output of a job that has a file; returns its path."""
+async def open_job(seen: RunningApp, dagdir: Path) -> Path:
+    """Open a job that has an output file; returns its path."""
     (path,) = dagdir.glob("7bcfae26*_5_478.out")
     path.write_text("\n".join(LINES) + "\n")
     seen.app.open_screen("job", 478, 0)
     await seen.settle()
+    return path
+
+
+async def open_output(seen: RunningApp, dagdir: Path) -> Path:
+    path = await open_job(seen, dagdir)
     await seen.press("enter")
     assert isinstance(seen.app.screen, OutputScreen)
     await seen.until(lambda: "step" in seen.text)
@@ -90,10 +95,7 @@ async def test_key_during_reading_is_handled(dagdir: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(output_pager, "page_at_end", page_at_end)
     async with opened(session(dagdir), NARROW) as seen:
-        (path,) = dagdir.glob("7bcfae26*_5_478.out")
-        path.write_text("\n".join(LINES) + "\n")
-        seen.app.open_screen("job", 478, 0)
-        await seen.settle()
+        await open_job(seen, dagdir)
         await seen.pilot.press("enter", "g")
         slow.set()
         await seen.until(lambda: LINES[0] in seen.text)

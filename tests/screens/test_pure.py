@@ -124,9 +124,7 @@ def test_life_with_unordered_times_never_goes_back() -> None:
 
 @given(st.text(max_size=200), st.integers(8, 60))
 def test_wrapped_text_fits_and_is_complete(text: str, cells: int) -> None:
-    from metlmon.text.formatting import plain
-
-    shown = plain(text)
+    shown = formatting.plain(text)
     lines = spans.wrap(shown, cells)
     assert all(spans.width(line) <= max(8, cells) for line in lines)
     assert "".join("".join(map(spans.text, lines)).split()) == "".join(shown.split())
@@ -134,9 +132,8 @@ def test_wrapped_text_fits_and_is_complete(text: str, cells: int) -> None:
 
 @given(st.text(max_size=40), st.integers(0, 30), st.booleans())
 def test_fitted_line_has_its_exact_width(text: str, cells: int, right: bool) -> None:
-    from metlmon.text.formatting import plain
-
-    made = spans.fit(spans.line(plain(text)), cells, "right" if right else "left")
+    shown = spans.line(formatting.plain(text))
+    made = spans.fit(shown, cells, "right" if right else "left")
     assert spans.width(made) == cells
 
 

@@ -86,19 +86,7 @@ def test_first_request_of_a_figure_ends_the_rest(
     assert comes(lambda: study.value(second) == "second")
 
 
-def broken(basis: StatsInput) -> str:
-    raise ValueError("no such thing")
-
-
-def test_failed_figure_leaves_the_others(worker: Make) -> None:
-    study = worker()
-    study.value(broken)
-    assert comes(lambda: study.error)
-    assert "ValueError: no such thing" in str(study.error)
-    assert comes(lambda: study.value(first) == "first")
-
-
-def test_error_ends_when_its_figure_is_computed_again(worker: Make) -> None:
+def test_failed_figure_leaves_the_others_and_its_error_ends(worker: Make) -> None:
     errors = [ValueError("not yet")]
 
     def at_first_broken(basis: StatsInput) -> str:
@@ -109,6 +97,8 @@ def test_error_ends_when_its_figure_is_computed_again(worker: Make) -> None:
     study = worker()
     study.value(at_first_broken)
     assert comes(lambda: study.error)
+    assert "ValueError: not yet" in str(study.error)
+    assert comes(lambda: study.value(first) == "first")
     errors.clear()
     assert comes(lambda: study.value(at_first_broken) == "computed")
     assert study.error is None

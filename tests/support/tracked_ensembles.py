@@ -15,6 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from metlmon.cli.reading import input_with_trainings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.tracking.mlflow_runs import TrackedEnsemble, tracked_ensemble
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
@@ -204,3 +207,10 @@ def stored_points(run: StoredRun) -> Points:
             assert (key, point.step) not in points, (run.name, key, point.step)
             points[key, point.step] = point.value, point.time
     return points
+
+
+def tracked_by(reader: DagdirReader) -> TrackedEnsemble:
+    """The runs that a tracker should have, once the logs have an event."""
+    ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
+    assert ensemble is not None
+    return ensemble

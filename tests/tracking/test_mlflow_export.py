@@ -10,10 +10,8 @@ from typing import Final
 import pytest
 
 from metlmon.cli import Exit
-from metlmon.cli.reading import input_with_trainings
 from metlmon.tracking.mlflow_client import TrackingClient
 from metlmon.tracking.mlflow_export import MlflowExporter
-from metlmon.tracking.mlflow_runs import tracked_ensemble
 from tests.conftest import Shared
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.dagdir_builder import Dagdir
@@ -29,6 +27,7 @@ from tests.support.tracked_ensembles import (
     server_state,
     small_ensemble,
     stored_points,
+    tracked_by,
     uuid,
 )
 from tests.support.tracking_server import StoredRun, TrackingServer
@@ -348,9 +347,7 @@ def test_existing_run_becomes_the_parent(
     experiment = tracking_server.call("experiments/create", {"name": "given"})["experiment_id"]
     body = {"experiment_id": experiment, "run_name": "mine", "start_time": 1000}
     given = tracking_server.call("runs/create", body)["run"]["info"]["run_id"]
-    reader = small_ensemble(tmp_path / "ensemble").reader()
-    ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
-    assert ensemble is not None
+    ensemble = tracked_by(small_ensemble(tmp_path / "ensemble").reader())
     exporter = MlflowExporter(TrackingClient(tracker.url), "unused", parent_id=given)
     assert exporter.export(ensemble).points == 50
 

@@ -27,7 +27,7 @@ from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
 from metlmon.tracking.mlflow_export import MlflowExporter
 from tests.support.commands import Captured, usage_error
 from tests.support.faulty_tracker import BROKEN, REFUSED, FaultyTracker
-from tests.support.recordings import FIXTURES
+from tests.support.recordings import FIXTURES, read_all
 from tests.support.tracked_ensembles import server_state, small_ensemble
 from tests.support.tracking_server import TrackingServer
 
@@ -89,9 +89,8 @@ class Story:
                 threading.Event().wait(0.005)
 
         monkeypatch.setattr(export_mlflow.time, "sleep", pause)
-        reader = DagdirReader(self.dagdir.path, load_settings(self.dagdir.path), live=True)
-        reader.open()
-        reader.read_all()
+        settings = load_settings(self.dagdir.path)
+        reader = read_all(DagdirReader(self.dagdir.path, settings, live=True))
         server = TrackingClient(self.tracker.url)
         exporter = MlflowExporter(server, self.experiment)
         self.follower = MlflowFollower(reader, server, exporter)

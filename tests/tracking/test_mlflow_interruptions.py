@@ -20,11 +20,10 @@ import pytest
 
 from metlmon.cli import Exit
 from metlmon.cli.main import main
-from metlmon.cli.reading import input_with_trainings
 from metlmon.tracking import mlflow_export
 from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
 from metlmon.tracking.mlflow_export import MlflowExporter
-from metlmon.tracking.mlflow_runs import TrackedEnsemble, tracked_ensemble
+from metlmon.tracking.mlflow_runs import TrackedEnsemble
 from tests.support.commands import Captured, run_command
 from tests.support.faulty_tracker import (
     BROKEN,
@@ -44,7 +43,7 @@ from tests.support.faulty_tracker import (
     canned_tracker,
     take_everything,
 )
-from tests.support.tracked_ensembles import RunState, server_state, small_ensemble
+from tests.support.tracked_ensembles import RunState, server_state, small_ensemble, tracked_by
 from tests.support.tracking_server import TrackingServer
 
 pytestmark = pytest.mark.xdist_group("tracking")
@@ -232,10 +231,7 @@ def test_transient_failure_is_retried(
 
 @pytest.fixture(name="ensemble")
 def _ensemble(tmp_path: Path) -> TrackedEnsemble:
-    reader = small_ensemble(tmp_path / "ensemble").reader()
-    ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
-    assert ensemble is not None
-    return ensemble
+    return tracked_by(small_ensemble(tmp_path / "ensemble").reader())
 
 
 def test_progress_line_ends_before_an_error(ensemble: TrackedEnsemble) -> None:

@@ -13,12 +13,13 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.tracking.mlflow_runs import TrackedEnsemble, TrackedRun, tracked_ensemble
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out, moment
-from tests.support.recordings import FIXTURES
+from tests.support.recordings import FIXTURES, read_all
 from tests.support.tracked_ensembles import (
     dag_text,
     metrics_csv,
     node,
     small_ensemble,
+    tracked_by,
     uuid,
 )
 
@@ -36,17 +37,11 @@ def _dagdir(tmp_path: Path) -> Dagdir:
 
 
 def read(dagdir: Dagdir, live: bool = True) -> DagdirReader:
-    reader = DagdirReader(dagdir.path, load_settings(dagdir.path), live=live)
-    reader.open()
-    reader.read_all()
-    return reader
+    return read_all(DagdirReader(dagdir.path, load_settings(dagdir.path), live=live))
 
 
 def tracked(dagdir: Dagdir, live: bool = True) -> TrackedEnsemble:
-    reader = read(dagdir, live)
-    ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
-    assert ensemble is not None
-    return ensemble
+    return tracked_by(read(dagdir, live))
 
 
 def child(ensemble: TrackedEnsemble, name: str = "run0") -> TrackedRun:
@@ -237,10 +232,6 @@ def test_unknown_zone_is_reported(dagdir: Dagdir) -> None:
 
 
 def test_skipped_epochs_are_not_done() -> None:
-    gated = DagdirReader(FIXTURES / "gated")
-    gated.open()
-    gated.read_all()
-    ensemble = tracked_ensemble(gated.snapshot_builder(), input_with_trainings(gated))
-    assert ensemble is not None
+    ensemble = tracked_by(read_all(DagdirReader(FIXTURES / "gated")))
     assert int(ensemble.parent.tags["metlmon.epochs_done"]) == 14
     assert sum(int(run.tags["metlmon.epochs_done"]) for run in ensemble.children) == 14

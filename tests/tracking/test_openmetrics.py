@@ -335,15 +335,8 @@ def test_conflicting_options_are_refused(
 # --- the dashboard ------------------------------------------------------------------------------
 
 
-@pytest.fixture(name="dashboard")
-def _dashboard(capsys: Captured) -> dict[str, Any]:
-    dashboard: dict[str, Any] = json.loads(
-        text_output("export", capsys, "--to", "openmetrics", "--dashboard")
-    )
-    return dashboard
-
-
-def test_dashboard_queries_name_exported_metrics(dashboard: dict[str, Any]) -> None:
+def test_dashboard_queries_name_exported_metrics(capsys: Captured) -> None:
+    dashboard = json.loads(text_output("export --to openmetrics --dashboard", capsys))
     queries = [
         target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())
     ]

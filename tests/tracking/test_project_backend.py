@@ -92,6 +92,13 @@ class Backend:
             synchronous=False,
         )
 
+    def refusal(self, *arguments: Any, **options: Any) -> str:
+        """The error of a run that leaves no trace."""
+        with pytest.raises(ExecutionException) as raised:
+            self.run(*arguments, **options)
+        assert (self.pool.dags, self.runs) == ([], [])
+        return str(raised.value)
+
     @property
     def runs(self) -> list[StoredRun]:
         return self.server.runs(self.experiment)
@@ -194,13 +201,9 @@ def test_file_outside_the_project_is_refused(backend: Backend, tmp_path: Path, n
     own = tmp_path / "own.sub"
     own.write_text(OWN.replace("data, lists/all.txt", name))
     assert main(["new", str(project), "--template", str(own), "--mlproject", "--no-gate"]) == 0
-    with pytest.raises(ExecutionException) as raised:
-        backend.run()
-    assert str(raised.value) == (
-        f"{name}: is outside of the project; name its absolute path instead"
-    )
+    error = f"{name}: is outside of the project; name its absolute path instead"
+    assert backend.refusal() == error
     assert bystander.read_text() == before
-    assert (backend.pool.dags, backend.runs) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -220,45 +223,35 @@ def test_file_outside_the_project_is_refused(backend: Backend, tmp_path: Path, n
 def test_error_makes_no_run(
     parameters: dict[str, str], config: dict[str, Any], sentence: str, backend: Backend
 ) -> None:
-    with pytest.raises(ExecutionException) as raised:
-        backend.run(parameters, config)
-    assert str(raised.value).startswith(sentence)
-    assert backend.runs == []
-    assert backend.pool.dags == []
+    assert backend.refusal(parameters, config).startswith(sentence)
     assert list(Path().iterdir()) == []
 
 
 def test_impossible_submission_makes_no_run(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(sentence: str, **options: Any) -> None:
-        with pytest.raises(ExecutionException, match=sentence):
-            backend.run(**options)
-        assert (backend.runs, backend.pool.dags) == ([], [])
-
     there = {"directory": str(backend.project)}
-    refused("study.dag is there already; name a new one", config=there)
-    refused("metlmon runs the entry point main", entry_point="train.py")
+    assert "study.dag is there already; name a new one" in backend.refusal(config=there)
+    assert "metlmon runs the entry point main" in backend.refusal(entry_point="train.py")
     schedd = backend.pool.answers["where"]
     backend.pool.answers["where"] = PoolError("no schedd is here")
-    refused("no schedd is here")
+    assert "no schedd is here" in backend.refusal()
     backend.pool.answers["where"] = schedd
     (backend.project / "study.toml").rename(backend.project / "away")
-    refused("projects that metlmon new --mlproject wrote")
+    assert "projects that metlmon new --mlproject wrote" in backend.refusal()
     (backend.project / "away").rename(backend.project / "study.toml")
     Path("metlmon").mkdir()
     Path("metlmon/metlmon.toml").write_text("read_only = true\n")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(Path.cwd()))
-    refused("read_only = true")
+    assert "read_only = true" in backend.refusal()
 
 
 def test_swept_value_is_named_once(backend: Backend, tmp_path: Path) -> None:
     backend.project = tmp_path / "sweep"
     words = ["new", str(backend.project), "--sweep", "learning_rate=0.1,0.2", "--mlproject"]
     assert main(words) == 0
-    with pytest.raises(ExecutionException) as raised:
-        backend.run({"learning_rate": "99"})
-    assert str(raised.value).startswith("-P learning_rate: learning_rate is '99'")
+    error = backend.refusal({"learning_rate": "99"})
+    assert error.startswith("-P learning_rate: learning_rate is '99'")
 
 
 def test_refused_dag_is_a_failed_run(backend: Backend) -> None:
