@@ -17,6 +17,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import UnreadableFile, output_file, read_tail
 from metlmon.live.job_files import TrainingFiles
 from metlmon.live.output_pager import Search, page_above, page_around, page_at_end
+from metlmon.remote import machine
 from metlmon.remote.machine import MACHINES, Machine, connect_to
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
@@ -279,6 +280,8 @@ def test_files_of_all_runs_need_few_exchanges(
     reader = DagdirReader(Path(connect_to(f"{access_point}:{dagdir.path}")), live=False)
     reader.open()
     reader.read_all()
+    # A busy machine would be asked for changes meanwhile.
+    monkeypatch.setattr(machine, "LOOK_SECONDS", 60.0)
     exchanges = count_exchanges(MACHINES[access_point], monkeypatch)
 
     outputs = picture(reader)["files"].trainings
