@@ -279,7 +279,7 @@ def _run_command(options: argparse.Namespace) -> int:
 
             connect(options)
         with gc_paused():
-            # No function can be called like a keyword of Python: continue.
+            # "continue" is a keyword of Python, so its function is "continue_".
             run = getattr(load_module(name), f"{name}_" if iskeyword(name) else name)
         with standard_output(ascii=bool(options.ascii)):
             return int(run(options))

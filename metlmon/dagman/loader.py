@@ -681,7 +681,7 @@ def _placement_error(command: NodeCommand, key: str, scope: Scope) -> str | None
 
 
 def _listed(names: Iterable[str], separator: str) -> str:
-    """The first names."""
+    """The first names, and "…" if there are more."""
     first = list(islice(names, _NAMES_SHOWN + 1))
     return separator.join((*first[:_NAMES_SHOWN], *("…" for _ in first[_NAMES_SHOWN:])))
 

@@ -321,9 +321,9 @@ class NodeStateResolver:
         return newest
 
     def _rescue_report(self, node: Node) -> NodeReport | None:
-        """The report of the newest rescue file that a node with a POST script had failed by then.
+        """The failure of a node with a POST script, if the newest rescue file reports one.
 
-        If its job had not, its POST script had.
+        If the node's job succeeded, its POST script failed.
         """
         rescue = self._dag.current_rescue()
         if node.post is None or rescue is None or rescue.created is None:

@@ -185,8 +185,8 @@ class SlotUse:
     """The slots that runs wait for, and how long each has waited.
 
     ``slots``, ``orders``: by group of targets; targets without a limit are in none of these.
-    ``disconnected``: runs whose execution is, and has no slot. ``intervals``: when a run waited for
-    a slot that another run had, by run.
+    ``disconnected``: runs whose execution is disconnected and has no slot. ``intervals``: when a
+    run waited for a slot that another run had, by run.
     """
 
     def __init__(self, ledger: Ledger, next_epochs: Mapping[str, Epoch] | None = None) -> None:

@@ -152,7 +152,7 @@ def columns(
         return _eta(row.figures, this_year, clock, cells)
 
     def last_event(row: HomeRow) -> datetime | None:
-        """Without a zone, which only some logs have: the sort key."""
+        """The time of the last event, without a zone, since only some logs have one."""
         when = None if row.figures is None else row.figures.last_event
         return when and when.replace(tzinfo=None)
 

@@ -547,7 +547,7 @@ def _where_lost(
 
 
 def epoch_of(row: Epoch | Execution) -> int | None:
-    """The number of an epoch, from 1; None of a node that is none."""
+    """The number of the epoch, from 1; None for a node that is not an epoch."""
     return None if row.epoch is None else formatting.epoch_number(row.epoch)
 
 
