@@ -23,6 +23,7 @@ from metlmon.tables.layout import Column
 from metlmon.text.record_json import unstamped
 from metlmon.text.spans import ALARM, GOOD, PLAIN, TextStyle
 from tests.support.commands import Captured
+from tests.support.patience import PATIENCE
 from tests.support.recordings import FIXTURES
 
 DEMO = FIXTURES / "demo"
@@ -95,7 +96,7 @@ def test_waiting_line_is_shown_until_the_answer(
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(output, "WAITING_SECONDS", seconds)
     with waiting_line(WAITING):
-        assert not shown or stream.written.wait(20)
+        assert not shown or stream.written.wait(PATIENCE)
         assert stream.getvalue() == shown
     assert stream.getvalue() == (f"{shown}\r\x1b[K" if shown else "")
 

@@ -15,6 +15,7 @@ from metlmon.live.discovery import Discovery, discover_dags
 from metlmon.live.follower import Follower
 from tests.support.dagdir_builder import DAG, NODE, Dagdir, again, jobs, log_of
 from tests.support.event_logs import Log, Out
+from tests.support.patience import PATIENCE
 
 NEXT = "run0-train_epoch1"
 
@@ -84,7 +85,7 @@ def test_pipe_in_place_of_a_submit_file_is_not_opened(dagdir: Dagdir) -> None:
     os.mkfifo(dagdir.path / "run.dag.condor.sub")
     reading = threading.Thread(target=discover_dags, args=(dagdir.path,), daemon=True)
     reading.start()
-    reading.join(timeout=20.0)
+    reading.join(timeout=PATIENCE)
     assert not reading.is_alive()
 
 

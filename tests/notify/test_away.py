@@ -24,6 +24,7 @@ from tests.support.dagdir_builder import DAG, NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.fake_home import FakeHome, summary
 from tests.support.faulty_tracker import FaultyTracker, SlowAnswer, web_listener
+from tests.support.patience import PATIENCE
 from tests.support.recordings import FIXTURES
 from tests.support.screen_view import opened
 from tests.support.terminal import PseudoTerminal, terminal_environment
@@ -202,7 +203,7 @@ LATER, EARLIER = datetime(2025, 11, 14, 8, 20), datetime(2025, 11, 14, 8, 19)
 
 
 async def arrived(listener: FaultyTracker, number: int) -> list[str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while len(listener.calls) < number:
             await asyncio.sleep(0.01)
     return [request.json()["text"] for request in listener.calls]
@@ -233,7 +234,7 @@ async def test_home_notifies_and_marks_opened_ensembles_as_seen(
             home.give(summary("/data/other", events=(HELD,), as_of=LATER))
             assert (await arrived(listener, 2))[1].startswith("other: held")
             seen.app.show_ensemble(FeedAndPool(session, None, "no pool in this test"))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while seen.app.snapshot.progress.fraction < 1:
                     await seen.settle()
             await seen.press("q")

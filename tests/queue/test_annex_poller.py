@@ -22,6 +22,7 @@ from metlmon.pool.annex_poller import AnnexPoller
 from metlmon.pool.connection import PoolUnreachable
 from metlmon.pool.poller import LONGEST_PAUSE, QUERY_SECONDS, QueueFeed, QueuePoller
 from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot
+from tests.support.patience import PATIENCE
 from tests.support.queue_rows import Logs, Schedd, dag, dagman, job, row
 
 CONFIGURED, OURS, THEIRS, POOL = "cm.annex", "cm.ours", "cm.theirs", "cm.pool"
@@ -214,7 +215,7 @@ def test_silent_collector_delays_neither_queue_nor_exit() -> None:
     class SilentCollector:
         def annex_ads(self, collector: str, names: Sequence[str]) -> tuple[AnnexAd, ...]:
             entered.set()
-            assert closed.wait(20)
+            assert closed.wait(PATIENCE)
             raise PoolError("the connection to the pool is closed")
 
         def close(self) -> None:
@@ -230,7 +231,7 @@ def test_silent_collector_delays_neither_queue_nor_exit() -> None:
     feed = QueueFeed(logs, queue, annexes)
     feed.start(lambda snapshot: None)
     try:
-        assert entered.wait(20), "the queue's first answer is followed by the annexes"
+        assert entered.wait(PATIENCE), "the queue's first answer is followed by the annexes"
         assert queue.query().error is None
     finally:
         feed.stop()

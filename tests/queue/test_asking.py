@@ -25,6 +25,7 @@ from metlmon.pool.types import QueueJob, ScheddInfo
 from metlmon.snapshot.records import LogRow, Progress
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
+from tests.support.patience import PATIENCE
 from tests.support.queue_rows import DAGDIR, WHERE, Logs, Schedd, dag, dagman, job, picture, row
 from tests.support.recordings import opened
 from tests.support.watched_session import WatchedSession
@@ -105,7 +106,7 @@ def test_unforeseen_error_is_reported() -> None:
 
     queue, _ = asker(Logs(row(1)), Odd())
     queue.start(lambda: None)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while queue.snapshot.error is None and time.monotonic() < deadline:
         time.sleep(0.01)
     queue.stop()
@@ -273,11 +274,11 @@ def test_start_and_end_of_a_silence_are_shown_at_once() -> None:
         result.set()
 
     feed.start(notify)
-    assert result.wait(10)
+    assert result.wait(PATIENCE)
     result.clear()
     schedd.down = None
     clock.now += LONGEST_PAUSE
-    assert result.wait(10)
+    assert result.wait(PATIENCE)
     feed.stop()
     assert [picture.error is None for picture in pictures] == [False, True]
     assert not any(thread.name == "metlmon-queue" for thread in threading.enumerate())

@@ -18,6 +18,7 @@ import pytest
 from metlmon.pool import connection as line
 from metlmon.pool.connection import PoolConnection, PoolRefused, command
 from metlmon.pool.types import PoolError
+from tests.support.patience import PATIENCE
 
 AD = '{"cluster": 12, "proc": 0, "status": 1, "owner": "anna", "matches": 2, "rejection": "none"}'
 
@@ -135,11 +136,11 @@ def test_closing_ends_a_hanging_operation(fake: PoolConnection) -> None:
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while not fake._line.locked() and time.monotonic() < deadline:
         time.sleep(0.01)
     fake.close()
-    waiting.join(10)
+    waiting.join(PATIENCE)
     assert failed
     assert gone(process)
 
@@ -154,7 +155,7 @@ def test_many_threads_take_turns(fake: PoolConnection) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
     assert len(received) == 80
     assert len(set(received)) == 1
 

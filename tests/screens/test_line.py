@@ -58,7 +58,9 @@ def dagdir(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def started(line: PseudoTerminal) -> None:
-    line.wait_for("PROGRESS")
+    """Wait for its rows, the first entry of Health in its header, and the pane below the list."""
+    for text in ("PROGRESS", "nothing held or failed", "best 0.2399"):
+        line.wait_for(text)
     line.rest()
 
 
@@ -198,8 +200,7 @@ def test_terminal_is_restored_after_sigstop(dagdir: Path) -> None:
             entered = t.bytes.count(b"\x1b[?1049h")
             t.child.send_signal(signal.SIGCONT)
             t.until(lambda n=entered: t.bytes.count(b"\x1b[?1049h") > n, "it does not go on")  # type: ignore[misc]
-            t.rest()
-        assert seen(t) == before
+        t.until(lambda: seen(t) == before, "another picture than before")
         t.type("Q")
         assert t.end() == 0
         assert t.restored()
@@ -292,7 +293,7 @@ def test_pasted_file_is_not_taken_for_keys(dagdir: Path, bracketed: bool) -> Non
             assert time.monotonic() < deadline, "it does not read on"
         t.rest()
         assert t.child.poll() is None, t.text
-        assert seen(t) == before
+        t.until(lambda: seen(t) == before, "another picture than before")
         t.until(lambda: _pressed(t, b"Q"), "it does not leave")
         assert t.end() == 0
 
@@ -350,7 +351,7 @@ def _proc(pid: int, name: str) -> str:
 
 
 def _until(condition: Callable[[], bool], pid: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)

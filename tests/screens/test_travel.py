@@ -23,6 +23,7 @@ from tests.conftest import Shared
 from tests.support import recordings
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
+from tests.support.patience import PATIENCE
 from tests.support.records import read_dagdir
 from tests.support.screen_view import NARROW, WIDE, RunningApp
 from tests.support.static_sessions import FIXTURES, StaticSession, opened, session
@@ -180,7 +181,7 @@ class SlowSession(StaticSession):
     def historical(self, moment: datetime) -> Feed:
         self.asked.append(moment)
         if len(self.asked) == 1:
-            assert self.gate.wait(20)
+            assert self.gate.wait(PATIENCE)
         made = super().historical(moment)
         self.made.append(made)
         return made

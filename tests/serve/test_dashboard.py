@@ -41,7 +41,9 @@ async def test_keys_open_a_run() -> None:
     async with running_tab(watch("--read-only", "--", DEMO)) as tab:
         await tab.wait_for("run5")
         assert "read-only" in tab.text
-        await tab.press(DOWN, "\r")
+        await tab.press(DOWN)
+        await tab.wait_for("3a665d89")
+        await tab.press("\r")
         await tab.wait_for("3a665d89   ✓ completed")
         await tab.press("q")
         await tab.wait_for("run5")

@@ -32,6 +32,7 @@ from metlmon.pool.types import (
     SiteInfo,
 )
 from metlmon.snapshot.records import DagRow, Job, JobView, Status
+from tests.support.patience import PATIENCE
 from tests.support.sample_snapshots import FakeFeed, run, status, update
 
 SITES = (
@@ -149,7 +150,7 @@ class FakePool:
 
     def _answer(self, question: str) -> object:
         self.asked.append(question)
-        assert self.gate.wait(20)
+        assert self.gate.wait(PATIENCE)
         answer = self.answers[question]
         if isinstance(answer, PoolError):
             raise answer
@@ -157,7 +158,7 @@ class FakePool:
 
     def submit_dag(self, dag_file: Path) -> int:
         self.dags.append(dag_file)
-        assert self.gate.wait(20)
+        assert self.gate.wait(PATIENCE)
         if isinstance(self.submitted, PoolError):
             raise self.submitted
         return self.submitted
