@@ -443,7 +443,7 @@ class ContinuationBuilder:
         text = write_dag.dag_text(graph, self._name, f"goes on with {sources}")
         if "\ufffd" in text:
             number = text[: text.index("\ufffd")].count("\n") + 1
-            reason = "it would hold what is no UTF-8 text; write that otherwise"
+            reason = "it would contain text that is not UTF-8; write that otherwise"
             raise PlanError(f"{dag_file}:{number}: {reason}")
         files = [PlannedFile(dag_file, text.encode(), False, f"the DAG: {len(nodes)} nodes")]
         if self._gate_by_run:

@@ -84,7 +84,7 @@ def dag_text(graph: Graph, name: str, summary: str, file: str | None = None) -> 
         text.encode()
     except UnicodeEncodeError as error:
         number = text.count("\n", 0, error.start) + 1
-        reason = "it would hold what is no UTF-8 text; write that otherwise"
+        reason = "it would contain text that is not UTF-8; write that otherwise"
         raise PlanError(f"{dag_file}:{number}: {reason}") from None
     return text
 

@@ -224,7 +224,7 @@ def _parse_and_run(arguments: list[str]) -> int:
 
         if not is_path(word := arguments[0]):
             hint = did_you_mean(word, COMMANDS)
-            parser().error(f"{word!r} is no command, file or directory{hint}")
+            parser().error(f"{word!r} is not a command, file or directory{hint}")
         arguments = ["watch", *arguments]
     top = parser(arguments[0] if arguments else None)
     options, rest = top.parse_known_args(arguments)

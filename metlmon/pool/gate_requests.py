@@ -227,7 +227,7 @@ def _exists(parent: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     if not stat.S_ISREG(mode):
-        raise NoFile(errno.EINVAL, "it is no ordinary file: delete it yourself")
+        raise NoFile(errno.EINVAL, "it is not a regular file: delete it yourself")
     return True
 
 

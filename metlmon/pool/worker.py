@@ -303,7 +303,7 @@ class Pool:
         is_site = isinstance(value, str) and SITE.fullmatch(value) and value.isprintable()
         is_number = isinstance(value, int) and (value > 0 or field == "priority")
         if not (is_site if field == "site" else is_number):
-            raise WorkerFailure(ErrorKind.REQUEST, f"{value!r} is no {field}")
+            raise WorkerFailure(ErrorKind.REQUEST, f"{value!r} is not a valid {field}")
         text = f'"{value}"' if is_site else str(value)
         self._edit(cluster, proc, (JOB_TEXTS | JOB_NUMBERS)[field], text)
 

@@ -201,7 +201,7 @@ def test_directory_may_follow_the_options(capsys: Captured, own: str) -> None:
     [
         ("none.toml", "none.toml: there is no such file"),
         ("none.dag", "none.dag: there is no such file"),
-        ("one two", "one: is no description: FILE ends in .toml, or is a sweep file"),
+        ("one two", "one: is not a description: FILE ends in .toml, or is a sweep file"),
         ("plain.dag", "plain.dag: is neither a description (.toml) nor a sweep file"),
         ("bad.toml", "bad.toml:2: epochs must be a whole number, such as 4"),
         ("nul.toml", r"nul.toml:1: name: 'a\x00b' cannot be a DAG's name"),

@@ -29,7 +29,7 @@ NOW = datetime(2025, 11, 14, 8, 14)
         (["status", "--jsn"], "did you mean --json?"),
         (["act", "relase", "."], "did you mean release?"),
         (["new", "--shape", "chian"], "did you mean chain?"),
-        (["xyzzy"], "'xyzzy' is no command, file or directory"),
+        (["xyzzy"], "'xyzzy' is not a command, file or directory"),
     ],
 )
 def test_misspelt_word_suggests_the_closest_one(

@@ -141,7 +141,7 @@ def truncated(disk: Disk, path: Path, content: bytes) -> None:
 def renamed_over(disk: Disk, path: Path, content: bytes) -> None:
     """Another file that begins or looks alike."""
     at = disk.chance.randrange(len(content) + 1)
-    # The times are no earlier: a log that was truncated and continues begins later.
+    # The times are not earlier: a log that was truncated and continues begins later.
     other = content[:at] + content[at:].replace(b"Bytes", b"bytes").replace(b"11/", b"12/")
     beside = path.with_name(f".{path.name}.new")
     beside.write_bytes(other)

@@ -191,7 +191,7 @@ def _sound_event(event: Event, lines: int) -> None:
     if isinstance(event.detail, Terminated | Evicted):
         for row in usage_rows(event.detail.usage):
             for number in (row.usage, row.request, row.allocated):
-                check(number is None or isinstance(number, float), "a cell that is no number")
+                check(number is None or isinstance(number, float), "a cell that is not a number")
     repr(event.detail)
 
 
@@ -399,12 +399,12 @@ def printed(data: bytes) -> None:
         )
         check(fraction is None or 0 <= fraction <= 1, f"a fraction of {fraction}")
         for each in (rate, remaining):
-            check(each is None or (math.isfinite(each) and each >= 0), f"{each} is no duration")
+            check(each is None or (math.isfinite(each) and each >= 0), f"{each} is not a duration")
         check(streamed.step is None or streamed.step >= 0, "fewer steps than none")
     lines = text.split("\n")
     for epoch, value in printed_values(lines, "val_loss").items():
         check(epoch is None or epoch >= 0, "an epoch that is none")
-        check(isinstance(value, float), "a value that is no number")
+        check(isinstance(value, float), "a value that is not a number")
 
 
 # --- metlmon.toml and the cache ---------------------------------------------------------------

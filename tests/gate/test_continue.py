@@ -485,4 +485,4 @@ def test_descriptions_in_included_files_are_kept(ended: EndedDag) -> None:
 def test_binary_files_are_refused(ended: EndedDag, capsys: Captured, where: str) -> None:
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", f"{text}{where}".encode("utf-8", "surrogateescape"))
-    assert "no UTF-8 text" in refused(ended, capsys)
+    assert "not UTF-8" in refused(ended, capsys)

@@ -32,7 +32,7 @@ JUDGED = {
     "advisor": "names and numbers: they limit plans, which are applied after a confirmation",
     "metric": "places below the dagdir, patterns with a time limit",
 }
-"""Every key that a dagdir can set, and why that is no harm. None names a command, a template, a
+"""Every key that a dagdir can set, and why that does no harm. None names a command, a template, a
 trainer or a place to write."""
 
 

@@ -93,7 +93,7 @@ def feed() -> BuilderFeed:
 
 async def test_evaluations_are_counted_and_shown_beside_epochs() -> None:
     async with opened(feed(), size=WIDE) as seen:
-        assert "1 evaluation failed (POST script passed)" in seen.text, "and that is no alarm"
+        assert "1 evaluation failed (POST script passed)" in seen.text, "and that is not an alarm"
         await seen.press("enter")
         assert "✗ job failed" in seen.line(" ✓ completed   ✗")
         assert "run0-eval_epoch2: return value 1; its POST script succeeded" in seen.text

@@ -199,7 +199,7 @@ def test_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     there.file.symlink_to(tmp_path / "mine")
     results = there.act(EXCLUDE)
     assert results[0].reply is ResultCode.FAILED
-    assert "no ordinary file" in results[0].text
+    assert "not a regular file" in results[0].text
     assert (tmp_path / "mine").read_text() == "precious"
 
 

@@ -147,7 +147,7 @@ async def test_site_is_excluded_and_included() -> None:
     async with opened_to_act(pool, feed=placed_feed(), size=(80, 24)) as seen:
         await seen.press("3", "/", *"chtc", "enter", "a")
         assert [line.split()[:3] for line in seen.lines[3:4]] == [["▌", "J", "exclude"]]
-        assert "hold" not in seen.text, "a site is no job"
+        assert "hold" not in seen.text, "a site is not a job"
         await seen.press("J")
         assert isinstance(seen.app.screen, ConfirmScreen)
         assert "Exclude the site CHTC-Spark-CE1?" in seen.text

@@ -184,7 +184,7 @@ async def test_pasted_word_does_nothing(screen: str) -> None:
 
 
 async def test_too_fast_input_answers_no_question() -> None:
-    """Each character in its own read: the first opens a question, the second is no answer."""
+    """Each character in its own read: the first opens a question, the second is not an answer."""
     async with watched() as (seen, pool):
         asked = 0
         for word in (*WORDS[::8], "jRy", "aDy"):

@@ -381,4 +381,4 @@ def _problem(key: str, used: set[str], quoted: bool) -> str | None:
         similar = nearest(key, sorted(COMMANDS), SIMILARITY)
     name = shown(key) if quoted or resource else "this name"
     meaning = f": is {similar} meant?" if similar else ", and no line uses it as a macro"
-    return f"{name} is no command of condor_submit{meaning}"
+    return f"{name} is not a command of condor_submit{meaning}"

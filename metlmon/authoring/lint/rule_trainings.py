@@ -228,7 +228,7 @@ def _check_variables(context: LintContext) -> None:
         values = {value for _, value, _ in found}
         if len(values) > 1 and all(equals_epoch for _, _, equals_epoch in found):
             node = found[0][0]
-            message = f"VARS {shown(key)} goes up with the epoch: it is no horizon"
+            message = f"VARS {shown(key)} goes up with the epoch: it is not a horizon"
             context.report_vars("epoch-is-horizon", node, key, message)
 
 

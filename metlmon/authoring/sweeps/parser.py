@@ -295,7 +295,7 @@ def _unknown_command(text: str, keyword: str, after_gen: bool) -> str:
         )
     similar = nearest(keyword, _KEYWORDS)
     remedy = f"is {similar.replace('_', '-')} meant?" if similar else "take the line out"
-    return f"{shown(Tokens(text).next())!r} is no command of a DAG file; {remedy}"
+    return f"{shown(Tokens(text).next())!r} is not a command of a DAG file; {remedy}"
 
 
 def _swept_names(text: str, where: str) -> tuple[tuple[str, ...], SweepMode | None]:

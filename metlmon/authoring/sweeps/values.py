@@ -137,7 +137,7 @@ def _unquoted_item(item: str, where: str) -> tuple[str, str | None]:
     words = item.split()
     lowered = [word.lower() for word in words]
     if "to" in lowered[1:-1] and (_NUMBER.fullmatch(words[0]) or "by" in lowered):
-        raise PlanError(f"{where}: {shown(item)!r} is no list; {RANGE}, or {_QUOTE_HINT}")
+        raise PlanError(f"{where}: {shown(item)!r} is not a list; {RANGE}, or {_QUOTE_HINT}")
     if len(words) < 3 or lowered[-2] != "as":
         return item, None
     label = _LABEL.fullmatch(f" as {words[-1]}")

@@ -254,7 +254,7 @@ def _file_and_directory(options: argparse.Namespace) -> tuple[Path | None, Path 
     if first.suffix == ".dag":
         raise InputError(f"{first}: there is no such file")
     if len(words) > 1:
-        raise InputError(f"{first}: is no description: FILE ends in .toml, or is a sweep file")
+        raise InputError(f"{first}: is not a description: FILE ends in .toml, or is a sweep file")
     return None, first
 
 

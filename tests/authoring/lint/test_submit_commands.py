@@ -44,7 +44,7 @@ def test_misspelt_command_is_reported_with_the_right_one(tmp_path: Path, name: s
         assert complaints(tmp_path) == []
         return
     rest = f": is {meant} meant?" if meant else ", and no line uses it as a macro"
-    assert complaints(tmp_path) == [f"{name.lower()} is no command of condor_submit{rest}"]
+    assert complaints(tmp_path) == [f"{name.lower()} is not a command of condor_submit{rest}"]
 
 
 def test_commands_are_known_in_any_case(tmp_path: Path) -> None:

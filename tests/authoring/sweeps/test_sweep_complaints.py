@@ -41,7 +41,7 @@ IN_THE_WORKFLOW = [
     ("GEN SUBDAG g t.subdag a from\n job a, done b\nRETRY g 1\n", "quote a value that looks like"),
     ("GEN SUBDAG g t.subdag a from\n\n #abc, #def\nRETRY g 1\n", "the values of a are missing"),
     (TWO + " 3, 4\n", "w.dag:3: a line of values more than GEN names variables"),
-    (TWO + "FOO g\n", "w.dag:3: 'FOO' is no command of a DAG file"),
+    (TWO + "FOO g\n", "w.dag:3: 'FOO' is not a command of a DAG file"),
     (TWO + "PARNT g CHILD g\n", "is PARENT meant?"),
     (
         "GEN SPLICE g t.subdag a from\n 1\n",
