@@ -112,7 +112,7 @@ def _explains(
         return failures.by_node.get(entry.node_key) if entry.node_key is not None else None
     if entry.outcome is Outcome.REMOVED or entry.code in USER_VACATE_CODES:
         return removals.by_job.get(job_key(entry))
-    if not _is_removal(entry.cause or ""):
+    if not (removals.ended(entry) or _is_removal(entry.cause or "")):
         return None
     of_node = failures.by_node.get(entry.node_key) if entry.node_key is not None else None
     return of_node or removals.by_job.get(job_key(entry))

@@ -18,7 +18,7 @@ from metlmon.health.types import Severity
 from metlmon.model.job_events import JobKey, NodeKey
 from metlmon.model.reasons import find_policy, held_limit
 from metlmon.model.states import State
-from metlmon.snapshot.records import Hold, Job, NodeFault, job_key
+from metlmon.snapshot.records import Execution, Hold, Job, NodeFault, job_key
 from metlmon.text.formatting import duration
 
 _DAY: Final = 86400
@@ -115,6 +115,7 @@ class Removals:
         self._facts = facts
         self._groups: dict[tuple[Removal, HoldCause | None, str, bool], Group] = {}
         self.by_job: dict[JobKey, Group] = {}
+        self._reasons = {job_key(job): job.removal for job in facts.removed}
         self.handled: set[NodeKey] = set()
         """Nodes whose removal has an entry."""
         for job in facts.removed:
@@ -126,6 +127,11 @@ class Removals:
     @property
     def groups(self) -> list[Group]:
         return list(self._groups.values())
+
+    def ended(self, entry: Execution) -> bool:
+        """Whether the removal of its job ended an execution: the reasons are the same."""
+        reason = self._reasons.get(job_key(entry))
+        return reason is not None and entry.reason == reason
 
     def of_dag(self, dag: str) -> Group | None:
         """The open group of the jobs that were removed with a DAG."""

@@ -490,6 +490,18 @@ def test_policy_that_removes_jobs_not_held(tmp_path: Path, reason: str, text: st
     assert entry.reason == reason
 
 
+@pytest.mark.parametrize("reason", ["via metlmon (by user anna)", "wrong data (by user anna)"])
+def test_execution_that_a_removal_ends_is_no_eviction(tmp_path: Path, reason: str) -> None:
+    """Before HTCondor 24.3 the 004 of a removed job has neither code nor reason."""
+    log = EventLog()
+    cluster = log.submit("run0-train_epoch0")
+    log.execute(cluster)
+    log.add("004", cluster, "Job was evicted.", 2)
+    log.remove(cluster, reason)
+    health = of_log(tmp_path, log)
+    assert [(entry.kind, entry.gpu_hours) for entry in health.entries] == [("removed-by-user", 2)]
+
+
 def with_policy(cluster: int, policy: str) -> QueueSnapshot:
     return QueueSnapshot(jobs=(QueueJob(cluster, 0, HELD, removal_policy=policy),))
 
