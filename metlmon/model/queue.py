@@ -21,7 +21,8 @@ class QueueJob(Struct, frozen=True):
 
     ``status`` [JobStatus]: 1 idle, 2 running, 3 removed, 4 completed, 5 held, 6 transferring
     output, 7 suspended. ``position``: rank among this ensemble's idle jobs by priority, then age,
-    from 1; None if not idle. ``waiting``: the number of these idle jobs. ``nodes_log``
+    from 1; None if not idle. ``waiting``: the number of these idle jobs. ``rejection``
+    [LastRejMatchReason], ``rejected_at``: None if the job was matched since. ``nodes_log``
     [DAGManNodesLog], ``dagman`` [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's],
     ``arguments`` [Arguments]. ``site``: the requested site [MetlSite]; ``by_site``: whether its
     Requirements refer to MetlSite; ``by_site_list``: as a list of sites. ``excluded``: the sites

@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import IO, Any, Final
 
 import msgspec
@@ -80,6 +81,7 @@ JOB_NUMBERS: Final = {
     "request_memory": "RequestMemory",
     "request_disk": "RequestDisk",
 }
+LAST_MATCH: Final = "LastMatchTime"
 REQUIREMENTS: Final = "Requirements"
 PERIODIC_REMOVE: Final = "PeriodicRemove"
 BY_SITE: Final = re.compile(r"\bMetlSite\b", re.IGNORECASE)
@@ -92,6 +94,7 @@ PROJECTION: Final = [
     "TransferringInput",
     "TransferringOutput",
     "TransferQueued",
+    LAST_MATCH,
     REQUIREMENTS,
     PERIODIC_REMOVE,
     exclusion.ATTRIBUTE,
@@ -142,6 +145,10 @@ def queue_job(ad: Any) -> QueueJob | None:
     if not values.keys() >= {"cluster", "proc", "status"}:
         return None
     values["rejection"] = values.get("rejection", "").strip() or None
+    matched_at = ad.get(LAST_MATCH)
+    if type(matched_at) in (int, float) and matched_at > values.get("rejected_at", inf):
+        # It has run since: an older rejection is not why it is idle now.
+        values["rejection"] = values["rejected_at"] = None
     if ad.get("TransferringInput") is True:
         values["transferring"] = "input"
     elif ad.get("TransferringOutput") is True:

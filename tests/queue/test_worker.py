@@ -381,6 +381,19 @@ def test_transfers_are_read(flags: dict[str, object], moving: str | None) -> Non
     assert (record.cluster, record.priority, record.owner) == (12, 3, "anna")
 
 
+@pytest.mark.parametrize(
+    ("matched_at", "expected"),
+    [(None, ("no match", 500)), (400, ("no match", 500)), (600, (None, None))],
+)
+def test_rejection_before_the_last_match_is_dropped(
+    matched_at: int | None, expected: tuple[str | None, int | None]
+) -> None:
+    """As condor_q -analyze does: an evicted job waits for another reason."""
+    rejection = {"LastRejMatchReason": "no match", "LastRejMatchTime": 500}
+    record = job({**AD, **rejection, "LastMatchTime": matched_at})
+    assert (record.rejection, record.rejected_at) == expected
+
+
 def test_hostile_ad_is_one_line_of_json() -> None:
     class Hostile:
         def job(self, cluster: int, proc: int) -> QueueJob | None:
