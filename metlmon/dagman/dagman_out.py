@@ -292,6 +292,11 @@ class _LineReader:
         if number != JOB_TERMINATED:
             self._add_event(number, job, time, _decode(match["node"]))
 
+    def on_skip_event(self, match: re.Match[bytes], stamp: bytes) -> None:
+        """Report a skip again in a recovery, which repeats what was before it, too."""
+        if self.state.recovering:
+            self.add_message(DagmanMessageKind.PRE_SKIPPED, match, stamp)
+
     def on_hold_reason(self, match: re.Match[bytes], stamp: bytes) -> None:
         if self.state.event is not None:
             text = _decode_redacted(match["text"])
@@ -505,6 +510,7 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
         _LineReader.on_submitting,
     ),
     (b"\tassigned ", rb"(?:\S+ )?ID " + _ID, _LineReader.on_assigned),
+    (b"Event: ULOG_PRESKIP for ", rb"(?:\S+ )?" + _NODE + rb" \(", _LineReader.on_skip_event),
     (
         b"Event: ULOG_",
         rb"(?P<name>[A-Z_]{1,40}) for (?:\S+ )?"

@@ -347,6 +347,26 @@ def test_job_cut_before_the_skip_does_not_complete_the_node(reported_by: str) ->
     assert result.node(EPOCH0, live=True) is State.SKIPPED
 
 
+@pytest.mark.parametrize("end", ["removed", "failed"])
+def test_recovery_keeps_the_skip_of_a_job_that_was_cut(end: str) -> None:
+    """``stop-now``, then DAGMan is held and released: it repeats the events of nodes.log."""
+    log, out = Log(*NODES_LOG).submit(77, EPOCH0, at="10:00:00").execute(77), Out()
+    out.start(at="09:59:00").submitted(EPOCH0, 77, at="10:00:00")
+    log = log.remove(77, at="10:20:00") if end == "removed" else log.terminate(77, 1, at="10:20:00")
+    log.pre_skip(EPOCH0, at="10:20:06")
+    out.say(f"Retrying node {EPOCH0} (retry #1 of 2)...", at="10:20:05").say(SKIPS, at="10:20:06")
+    out.exit(3).start(at="10:40:00").recovery()
+    out.say(f"Event: ULOG_SUBMIT for HTCondor Node {EPOCH0} (77.0.0) {{…}} [recovery mode]")
+    if end == "failed":
+        out.say(f"Node {EPOCH0} job proc (77.0.0) failed with status 1.")
+    out.say(f"Looking for retry of node {EPOCH0} (retry #1 of 2)...")
+    skip = f"Event: ULOG_PRESKIP for HTCondor Node {EPOCH0} (0.2147483647.1) "
+    out.say(f"{skip}{{11/21/26 10:20:06}} [recovery mode]", at=str(out.clock))
+    result = read_ensemble(SCRIPTED, log, out=out)
+    state = result.node_state(EPOCH0, live=True)
+    assert (state.state, state.since) == (State.SKIPPED, moment("10:20:06"))
+
+
 def test_skip_in_an_older_life_needs_done() -> None:
     out = Out().start(at="09:59:00").say(SKIPS, at="10:20:06").exit(1).start(at="10:40:00")
     result = read_ensemble(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0, at="10:20:06"), out=out)
