@@ -50,6 +50,7 @@ from metlmon.text.spans import (
     symbol_span,
     text,
     wrap,
+    wrap_line,
 )
 from screens.base.screens import (
     ConfirmationBase,
@@ -110,8 +111,9 @@ class AdviceScreen(DocumentScreen):
             self.show_document([title, ()], empty_text("", waiting))
             return
         end, *others = advice_table.plan_lines(shown.advice.plan)
-        head = [title + end, *(line(" ") + each for each in others), ()]
-        self.show_document([crop(each, room - 1) for each in head], advice_lines(shown, room))
+        rows = [row for each in (title[1:] + end, *others) for row in wrap_line(each, room - 2)]
+        head = [*(line(" ") + row for row in rows), ()]
+        self.show_document(head, advice_lines(shown, room))
 
     def refusals(self) -> Mapping[str, str]:
         refusal = self.context.action_refusal()
@@ -148,7 +150,8 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
         place, content = submit_line_text(row)
         lines += [(), *wrap(place, room - 2, DIM, indent=1), *wrap(content, room - 2, BOLD, 3)]
     if shown.what_if:
-        lines += [(), heading("What would change the end", room)]
+        lines += [()] if lines else []
+        lines.append(heading(advice_table.what_if_title(plan), room))
         lines += render_table(advice_table.what_if_columns(plan), shown.what_if, room)
     if advice.profiles:
         source = ", inferred from logs" if plan.inferred else ""

@@ -14,7 +14,7 @@ from metlmon.stats.totals import group_by
 from metlmon.tables.estimates import approximate_text, end_text, range_text
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import count, listed, plain
-from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, PLAIN, Line, line
+from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, PLAIN, Line, line, text, width
 
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 200
@@ -37,9 +37,11 @@ def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> lis
     known = {*pools, *(pool for run in plan.runs for pool in run.pools)}
     names = pool_names(known)
 
-    def runs(row: PlanRow) -> str:
-        text = ", ".join(plain(each.run, NAME_LIMIT) for each in row)
-        return text if len(text) <= NAME_LIMIT else count(len(row), "run")
+    def runs(row: PlanRow, cells: int | None = None) -> Line:
+        """Their names, or their number where these do not fit."""
+        listed_names = line(", ".join(plain(each.run, NAME_LIMIT) for each in row))
+        fits = width(listed_names) <= (NAME_LIMIT if cells is None else cells)
+        return listed_names if fits or len(row) == 1 else line(count(len(row), "run"))
 
     def where(row: PlanRow) -> str:
         pools = row[0].pools
@@ -54,8 +56,15 @@ def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> lis
         reasons = {run.reason for run in row}
         return plain(reasons.pop(), REASON_LIMIT) if len(reasons) == 1 else ""
 
-    return [
-        Column("run", runs, minimum=7, maximum=NAME_LIMIT),
+    columns: list[Column[PlanRow]] = [
+        Column(
+            "run",
+            lambda row: text(runs(row)),
+            cell=runs,
+            minimum=7,
+            comfortable=7,
+            maximum=NAME_LIMIT,
+        ),
         Column("epochs", lambda row: round(sum(sum(run.epochs) for run in row)), Kind.COUNT),
         Column(
             "where",
@@ -63,11 +72,21 @@ def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> lis
             title="NEXT EPOCHS GO TO",
             style=lambda row: PLAIN if where(row) else ALARM,
             minimum=12,
-            comfortable=24,
+            comfortable=40,
             maximum=60,
         ),
         Column("reason", reason, drop=1, style=DIM, minimum=10, comfortable=24),
     ]
+    return columns if any(map(reason, plan_rows(plan))) else columns[:-1]
+
+
+def what_if_title(plan: PlacementPlan) -> str:
+    """``What would change the end``; of a plan, when it is, as differences are relative to that."""
+    title, gain = "What would change the end", plan.gain
+    if gain is None or abs(gain.share) < NOTABLE:
+        return title
+    end = approximate_text(plan.hours * HOUR)
+    return f"{title} of {'this' if gain.is_worth_it else 'such a'} plan, in {end}"
 
 
 def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:

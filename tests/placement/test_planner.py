@@ -33,7 +33,14 @@ from metlmon.pool.annex_ads import FreeGpus
 from metlmon.snapshot.records import DagDescription, DescribedNode, Ledger, Nodes
 from metlmon.stats.estimates import Interval, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
-from metlmon.tables.advice import excluded_lines, plan_columns, plan_lines, plan_rows
+from metlmon.tables.advice import (
+    excluded_lines,
+    plan_columns,
+    plan_lines,
+    plan_rows,
+    what_if_title,
+)
+from metlmon.tables.estimates import approximate_text
 from metlmon.text.spans import text
 from tests.conftest import Shared
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile, runs
@@ -261,6 +268,7 @@ def test_plan_with_one_pool_ends_with_the_estimate() -> None:
     lines = [text(each) for each in plan_lines(plan)]
     assert lines[0].endswith("10h left")
     assert lines[1].startswith("Nothing to gain")
+    assert "plan" not in what_if_title(plan), "changes relate to the estimate"
 
 
 def test_gain_is_what_the_pools_save() -> None:
@@ -271,6 +279,7 @@ def test_gain_is_what_the_pools_save() -> None:
     assert plan.hours == pytest.approx(20, rel=0.02)
     assert plan.gain.hours + plan.hours == pytest.approx(80)
     assert "gains 3d" in text(plan_lines(plan)[1]) or "gains 2d" in text(plan_lines(plan)[1])
+    assert approximate_text(plan.hours * 3600) in what_if_title(plan), "what changes relate to"
 
 
 def test_avoided_pool_has_its_own_gain_and_action() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -161,6 +162,12 @@ async def test_plan_comes_first_then_what_if_then_pools(
         assert places == sorted(places)
         assert "its last 12 executions were lost" in seen.line(f"avoid {BROKEN}")
         assert "later" in seen.line(f"without {FAST}")
+
+
+async def test_narrow_screen_has_all_of_what_the_plan_gains(tmp_path: Path) -> None:
+    async with advice_of(advised(tmp_path / "e"), size=(40, 24)) as seen:
+        answer = " ".join(line.strip() for line in seen.lines[:6])
+        assert re.search(r"This plan gains [^…]*80 % interval: [^…]*\)\.", answer)
 
 
 async def test_plan_is_applied_after_a_question_and_undone(tmp_path: Path) -> None:

@@ -407,7 +407,7 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     for each_line in lines if tables.shows_plan(plan) else ():
         place, content = submit_line_text(each_line)
         out.print("", place, line("  ", (content, BOLD)))
-    out.table(tables.what_if_columns(plan), what_if, "")
+    out.table(tables.what_if_columns(plan), what_if, "", tables.what_if_title(plan) + ":")
     out.table(profile_columns(advice.profiles), advice.profiles, "")
 
 
