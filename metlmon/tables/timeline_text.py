@@ -91,15 +91,24 @@ def waiting_symbols(timeline: Timeline) -> frozenset[Symbol]:
 def legend(
     signs: Sequence[Symbol], waiting: Container[Symbol], room: int, sites: bool
 ) -> list[Line]:
-    """Render the legend: work first, then the kinds of waiting that occur."""
-    keys = [_key(sign, letter=sites) for sign in signs]
-    keys += [_key(sign) for sign in WAITING if sign in waiting]
-    return wrap_parts(keys, line("  "), room)
+    """Render the legend: work first, then the kinds of waiting that occur.
+
+    Marks are two cells wide if all keys fit into one line then.
+    """
+    marks = [(sign, sign.letter if sites else "") for sign in signs]
+    marks += [(sign, "") for sign in WAITING if sign in waiting]
+    lines: list[Line] = []
+    for cells in (2, 1):
+        keys = [_key(sign, letter or sign.glyph * (cells - 1)) for sign, letter in marks]
+        lines = wrap_parts(keys, line("  "), room)
+        if len(lines) == 1:
+            break
+    return lines
 
 
-def _key(sign: Symbol, letter: bool = False) -> Line:
-    mark = f"{sign.letter}{sign.glyph}" if letter else sign.glyph * 2
-    return line((mark, style_of(sign)), " ", (clip(sign.word, 24), DIM))
+def _key(sign: Symbol, before: str) -> Line:
+    """Mark and word of a sign; ``before``: what is before its glyph."""
+    return line((f"{before}{sign.glyph}", style_of(sign)), " ", (clip(sign.word, 24), DIM))
 
 
 # --- sites ----------------------------------------------------------------------------------

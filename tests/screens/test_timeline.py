@@ -40,6 +40,16 @@ async def test_first_line_has_the_stalls(shared: Shared) -> None:
         assert "jobs at a time 5 max, 2.22 mean" in seen.lines[1]
 
 
+async def test_legend_of_a_small_screen_has_every_kind_that_occurs() -> None:
+    past = session(FIXTURES / "first-round")
+    async with opened(past, NARROW) as seen:
+        await seen.press("4")
+        legend, lanes = seen.line("goodput"), [seen.line(f" hetero{run} ") for run in range(6)]
+        shown = set("".join(lanes)) & set("█▓▚▒░╳┄")
+        assert "┄" in shown
+        assert shown <= set(legend)
+
+
 async def test_every_run_has_a_lane_on_a_small_screen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
