@@ -49,6 +49,7 @@ from metlmon.text.spans import (
     crop_middle,
     first_that_fits,
     join,
+    join_fitting,
     line,
     style_of,
     symbol_span,
@@ -777,7 +778,7 @@ def _host_details(row: HostUsage, usage: Usage, room: int, _: int) -> list[Line]
     executions = line(formatting.count(row.totals.executions, "execution"))
     parts = [line((name, BOLD)), line((gpu, DIM)), executions, legend(row.totals)]
     peers = f"{formatting.count(row.peer_epochs, usage.item)} of {gpu} elsewhere"
-    compared = [line((f"{peers}: {SLOW_MIN_EPOCHS} or more on both sides are compared", DIM))]
+    compared = [line((f"{peers}, {SLOW_MIN_EPOCHS} needed on both sides", DIM))]
     if row.relative_time is not None:
         times = f"{row.relative_time:.2f} times the median of {peers}"
         at_site = f"{row.relative_at_site:.2f} times the median of its site" if row.slow else ""
@@ -942,25 +943,26 @@ def _sources(row: PoolProfile) -> str:
     return ", ".join(clip(each, NAME_LIMIT) for each in known)
 
 
-def _profile_details(row: PoolProfile, usage: Usage, _room: int, _lines: int) -> list[Line]:
+def _profile_details(row: PoolProfile, usage: Usage, room: int, _lines: int) -> list[Line]:
     item = usage.item
     counts = formatting.count(row.epochs, item)
     counts += f" of {formatting.count(row.executions, 'execution')}"
     counts += f", {formatting.number(row.running)} running" if row.running else ""
     most = f"most at a time: {formatting.number(row.slots)}" if row.slots else ""
     first = line(" ", (f"{pool_site(row)} {pool_gpu(row, gpu_names(usage))}", BOLD))
-    lines = [join([first, line(counts), line((most, DIM))], GAP)]
+    lines = [join_fitting([first, line(counts), line((most, DIM))], GAP, room)]
     if row.excluded:
         lines.append(line(" ", ("excluded", ALARM), f": {exclusion(row, item)}"))
     hidden = 0 if row.hours_per_epoch is None else row.epochs - row.hours_per_epoch.samples
     samples = f"{item}s" + (f", without {formatting.number(hidden)} ⇄" if hidden else "")
-    lines += [
-        _figure_line(
-            f"{item} time", row.hours_per_epoch, samples, "unfinished", f"no completed {item}"
-        ),
-        _figure_line("queue wait", row.wait_hours, "starts", "waiting", "nothing has started"),
-        _figure_line("input", row.transfer_hours, "transfers", "", "no transfer was logged"),
-    ]
+    time, no_epoch = f"{item} time", f"no completed {item}"
+    for title, figure, counted, none in (
+        (time, row.hours_per_epoch, (samples, "unfinished"), no_epoch),
+        ("queue wait", row.wait_hours, ("starts", "waiting"), "nothing has started"),
+        ("input", row.transfer_hours, ("transfers", ""), "no transfer was logged"),
+    ):
+        text = line((none, DIM)) if figure is None else _figure(figure, counted, room)
+        lines.append(_label(title) + text)
     ended = formatting.number(row.loss.samples)
     low, high = formatting.share(row.loss.low, 1), formatting.share(row.loss.high, 1)
     each = f", {formatting.duration(row.lost_hours * HOUR)} each" if row.lost_hours else ""
@@ -975,18 +977,20 @@ def _profile_details(row: PoolProfile, usage: Usage, _room: int, _lines: int) ->
     return lines
 
 
-def _figure_line(
-    title: str, figure: ProfileFigure | None, samples: str, censored: str, none: str
-) -> Line:
-    if figure is None:
-        return _label(title) + line((none, DIM))
+def _figure(figure: ProfileFigure, counted: tuple[str, str], room: int) -> Line:
+    """A figure with its interval and samples; ``counted``: what these and the censored ones are."""
+    samples, censored = counted
     known = f"{formatting.number(figure.samples)} {samples}"
-    more = f", {formatting.number(figure.censored)} {censored}" if figure.censored else ""
-    return _label(title) + line(
-        formatting.duration(figure.value * HOUR),
-        (f" (80 % interval {_interval(figure)}), {known}{more}", DIM),
-        (_borrowed(figure), DIM),
+    known += f", {formatting.number(figure.censored)} {censored}" if figure.censored else ""
+    candidates = (
+        line(
+            formatting.duration(figure.value * HOUR),
+            (f" ({level}{_interval(figure)}), {known}", DIM),
+            (_borrowed(figure), DIM),
+        )
+        for level in ("80 % interval ", "")
     )
+    return first_that_fits(candidates, room - width(_label("")))
 
 
 def _borrowed(figure: ProfileFigure) -> str:

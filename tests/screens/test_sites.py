@@ -209,6 +209,16 @@ def test_details_fit_their_width(found: Usage, cells: int) -> None:
                 assert all(spans.width(each) <= cells for each in text)
 
 
+@pytest.mark.parametrize("name", ["profiles", "hosts"])
+def test_details_of_places_are_not_cut_at_80_columns(name: str) -> None:
+    ledger = read_dagdir(FIXTURES / "first-round")
+    found = site_usage(StatsInput(ledger.status(), ledger.ledger()))
+    (view,) = (each for each in usage_table.VIEWS if name in each.title)
+    for row in view.rows(found):
+        lines = map(spans.text, view.details_of(row, found, 78, 6))
+        assert not [each for each in lines if each.endswith("…")]
+
+
 @pytest.mark.parametrize("source", ["four sites", "usage", "first-round", "lineage"])
 def test_failures_row_opens_the_failed_executions(source: str) -> None:
     ledger = builder() if source == "four sites" else read_dagdir(FIXTURES / source)
