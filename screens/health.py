@@ -226,7 +226,7 @@ class HealthScreen(ListScreen, ActionScreen):
         """Show the entry under the cursor in the pane; return no lines below the note line."""
         pane, room = self.query_one(EntryPane), self.app.size.width
         kind = "" if entry is None else KINDS[entry.kind].title
-        self.query_one("#divider", StaticLines).show([heading(kind, room)])
+        self.query_one("#divider", StaticLines).show([heading(kind, room) if kind else ()])
         key = None if entry is None else entry.key
         if entry is None or key != self._shown_key:
             self._shown_key = key

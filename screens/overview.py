@@ -769,7 +769,7 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
     hint = line(("[2]", KEY))
     if worst is None:
         right = hint if health.entries else ()
-        calm = first_that_fits(_calm(health, status), room - width(right) - 1)
+        calm = first_that_fits(_calm(health, status), room - width(right) - 2)
         return [justify(calm, right, room)]
     lines = []
     if is_stopped(health, status):

@@ -7,6 +7,7 @@ lists everything that was lost there, and says what is in other entries, too.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -22,7 +23,7 @@ from metlmon.health.holds import Holds
 from metlmon.health.nodes import Failures
 from metlmon.health.removals import BY_DAGMAN, Removals
 from metlmon.health.types import HealthEntry
-from metlmon.model.reasons import ANNEX_EXPIRED, is_expiry
+from metlmon.model.reasons import ANNEX_EXPIRED, is_expiry, with_common_numbers
 from metlmon.model.states import Outcome
 from metlmon.snapshot.records import HOUR, Execution, job_key
 from metlmon.stats.causes import QUOTA_REASON, USER_VACATE_CODES
@@ -270,6 +271,7 @@ def _mass_evictions_of(
 def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[HealthEntry]:
     """Executions lost and run again, or lost and accepted by a POST script, by cause."""
     groups: dict[tuple[str, str, int | None, bool], Group] = {}
+    reasons: dict[str, set[str | None]] = defaultdict(set)
     passed = {job_key(n.job) for n in facts.ledger.epochs if ended and n.job and n.overruled}
     strays = {job_key(job) for job in facts.strays_failed if facts.is_last_of_run(job)}
     errors = facts.stats_input.errors.jobs
@@ -296,7 +298,6 @@ def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[Health
                 kind,
                 f"{cause} {entry.code}",
                 is_open=is_open,
-                text=shorten(cause) or "no reason logged",
                 steps=steps,
                 code=entry.code,
                 subcode=entry.subcode,
@@ -304,8 +305,10 @@ def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[Health
                 error_file=error.file if error is not None and line is not None else None,
             )
         group.add_execution(entry, facts.seconds_of(entry))
-    for group in groups.values():
-        yield group.entry()
+        reasons[cause].add(entry.reason)
+    for (_, cause, _, _), group in groups.items():
+        text = shorten(with_common_numbers(cause, reasons[cause]))
+        yield group.entry(text=text or "no reason logged")
 
 
 def end_of(execution: Execution) -> datetime:

@@ -369,7 +369,8 @@ def _eta(
     if _is_over(figures, clock):
         left = f"{approximate_text(figures.remaining.median)} left"
         then = f"{left} on {moment(figures.as_of, this_year)}"
-        return line((then if cells is None or cells >= len(then) else left, DIM))
+        fitting = (each for each in (then, f"{left} then") if cells is None or cells >= len(each))
+        return line((next(fitting, left), DIM))
     full = eta_text(figures.as_of, figures.remaining)
     short = full.partition(" (")[0]
     if cells is None or cells >= len(full):

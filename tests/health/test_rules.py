@@ -63,6 +63,12 @@ def test_single_evictions_are_no_entry() -> None:
     assert (entry.kind, entry.open, len(entry.jobs)) == ("evicted", False, 4)
 
 
+def test_numbers_are_named_if_all_of_an_entry_have_them() -> None:
+    found = make_health(recorded(FIXTURES / "first-round")).closed_entries
+    (lock,) = (each for each in found if "FileLock" in each.text)
+    assert lock.text == "Error from <slot>: FileLock::obtain(1) failed - errno 5"
+
+
 @pytest.mark.parametrize("name", ["rescue", "holds", "shared-log"])
 def test_healthy_recordings_have_no_open_entry(name: str) -> None:
     """Evictions, released holds, a resubmitted DAG: all retried."""
@@ -82,6 +88,9 @@ def test_calm_headline_has_high_badput_and_its_cause(
     (narrow,) = health_lines(health, read.status, 78, roomy=False)
     assert "mostly removed by a user" in text_of(narrow)
     assert make_health(basis(CALM)).headline.line == ALL_WELL
+    for room in range(60, 100):
+        (cut,) = health_lines(health, read.status, room, roomy=False)
+        assert "…" not in text_of(cut)
 
 
 def test_error_output_is_the_cause_of_a_failure() -> None:
