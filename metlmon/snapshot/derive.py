@@ -153,10 +153,10 @@ class NodeCategory(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """What a submission of a later node proves: a node was done by ``time``.
+    """A node was done by ``time``, as a submission of a later node or DAGMan's files prove.
 
     ``by_job``: its job has succeeded just before: it has no POST script, and the later node has
-    waited for no other.
+    waited for no other, or DAGMan has reported it.
     """
 
     time: datetime
@@ -537,10 +537,24 @@ class Derivation:
             self._strays.pop(of_node.key, None)
 
     def _completion(self, record: NodeRecord, state: NodeState | None) -> Completion | None:
-        """The first submission of a later node that proves this one done; None if none does."""
-        if state is None or not state.inferred or state.since is None or state.submitted is None:
+        """What proves this node done while its log may lack the end of its job; None: nothing does.
+
+        That is the first submission of a later node, else what DAGMan reported before it ended.
+        """
+        if state is None or state.submitted is None or state.state is not _COMPLETED:
             return None
-        dag, nodes = record.key[0], self.dags[record.key[0]].workflow.nodes
+        dag, table = record.key[0], self._tables[record.key[0]]
+        if not state.inferred:
+            is_open = state.job is not None and not state.job.has_ended
+            # The log of a living DAG may lag behind its DAGMan's reports.
+            if not is_open or state.since is None or table.alive:
+                return None
+            return Completion(state.since, record.node.post is None)
+        if state.since is None:
+            evidence = table.inputs.evidence if table.inputs is not None else None
+            ended = evidence.ended if evidence is not None else None
+            return None if ended is None else Completion(ended, by_job=False)
+        nodes = self.dags[dag].workflow.nodes
         later = [
             (time, len(nodes[child].parents) == 1)
             for child in record.node.children
@@ -992,8 +1006,8 @@ class EntryFactory:
         """The records of the jobs of a node, or of a job of no node (``user``).
 
         ``success``: the job and index of the execution that completed the node. ``is_service``:
-        the job of a SERVICE node is over when its DAG is. ``completion``: that of a node which a
-        later node proves done.
+        the job of a SERVICE node is over when its DAG is. ``completion``: that of a node which is
+        done by other events than its job's.
         """
         histories = _with_inferred_ends(histories, owner, self.as_of, completion)
         attempts, of_owner = _attempts(histories), asdict(owner)

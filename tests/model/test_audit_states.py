@@ -3,9 +3,16 @@ recordings decided."""
 
 from __future__ import annotations
 
+from datetime import datetime
+from pathlib import Path
+from shutil import copyfile
+
+import pytest
+
 from metlmon.model.states import State
 from tests.model.test_node_state import CHAIN, EPOCH0, status_file
 from tests.support.event_logs import Log, Out, read_ensemble
+from tests.support.recordings import FIXTURES, opened
 
 NODE = "run0-train_epoch0"
 
@@ -71,6 +78,33 @@ def test_dagman_has_the_end_that_a_log_lost() -> None:
         earlier.say(f"Node {EPOCH0} job proc (76.0.0) {result}", at="10:00:00")
         assert read_ensemble(CHAIN, log, out=out).node(EPOCH0) is state
         assert read_ensemble(CHAIN, log, out=earlier).node(EPOCH0) is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("kept", "outcome"), [("ens.dag.dagman.out", "good"), ("ens.dag.metrics", "evicted")]
+)
+def test_job_of_a_completed_dag_does_not_run(tmp_path: Path, kept: str, outcome: str) -> None:
+    """The 005 of the last node is lost; its DAGMan has ended with 0."""
+    for name in ("ens.dag", "metl.log", kept):
+        copyfile(FIXTURES / "checkpoints" / name, tmp_path / name)
+    whole = (tmp_path / "metl.log").read_bytes()
+    cut = whole[: whole.rindex(b"005 (1090.000.000)")]
+    (tmp_path / "metl.log").write_bytes(cut)
+    snapshot = opened(tmp_path).snapshot_builder()
+    job = next(each for each in snapshot.job_rows() if each.job == (1090, 0))
+    assert (job.state, job.queued) == (State.UNKNOWN, False)
+    (execution,) = job.executions
+    assert (execution.outcome, execution.uncertain) == (outcome, True)
+    assert execution.end is not None
+    assert execution.end.replace(microsecond=0) == datetime(2026, 11, 29, 23, 23, 57)
+    assert snapshot.status().hours.running == 0
+    # Its end may come, whatever has been read so far.
+    reader = opened(tmp_path)
+    reader.snapshot_builder()
+    (tmp_path / "metl.log").write_bytes(whole)
+    reader.check()
+    reader.read_all()
+    assert list(reader.snapshot_builder().job_rows())[-1].state is State.COMPLETED
 
 
 def test_end_of_one_proc_does_not_end_a_node_of_two() -> None:
