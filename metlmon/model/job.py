@@ -42,8 +42,9 @@ Codes: TypeAlias = frozenset[int]
 _cause_of: Final = lru_cache(maxsize=4096)(cause_of)
 
 LATE_TRANSFER = timedelta(minutes=5)
-"""An input transfer logged after its own 001 follows within seconds. One that starts later
-than this belongs to a new attempt: the end of the previous execution was lost."""
+"""An input transfer logged after its own 001 follows within seconds; one that starts later than
+this belongs to a new attempt: the end of the previous execution was lost. So does the release of a
+hold, which the schedd may log after the 001. A 005 follows the job's output within seconds, too."""
 
 SILENT_END = timedelta(hours=1)
 """A running job that is removed is evicted in the same second (004, then 009). Where only a
@@ -408,15 +409,16 @@ def _last_checkpoint(
     (``when_to_transfer_output = ON_EXIT_OR_EVICT``), which HTCondor does not count as a checkpoint
     (``notifySuccessfulEvictionCheckpoint`` in ``vanilla_proc.cpp``).
     """
-    is_output = execution.outcome is Outcome.FAILED
+    # A job that failed has no output with ``when_to_transfer_output = ON_SUCCESS``.
+    limit = LATE_TRANSFER if execution.outcome is Outcome.FAILED else END_OF_TRANSFER
     for span in reversed(history.transfers):
         # The one that the end interrupts has no end of its own yet.
         ended = span.end or time
         if span.direction != "output" or ended < execution.start:
             return None
-        if not is_output and span.outcome == "ok" and time - ended > END_OF_TRANSFER:
+        if span.outcome == "ok" and time - ended > limit:
             return ended
-        is_output = False
+        limit = END_OF_TRANSFER
     return None
 
 

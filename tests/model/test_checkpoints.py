@@ -115,6 +115,9 @@ CHECKPOINTED = (
             ),
             *(2.0, 4.0),
         ),
+        # ``when_to_transfer_output = ON_SUCCESS``: one that failed has no output.
+        (uploaded(running(), "12:00:00").terminate(77, 1, at="13:00:00"), 4.0, 2.0),
+        (uploaded(running(), "12:00:00").requeue(77, 1, at="13:00:00"), 4.0, 2.0),
         (
             uploaded(uploaded(running(), "11:00:00", until="11:30:00"), "13:00:00").terminate(
                 77, 0, at="13:00:00"
