@@ -378,13 +378,16 @@ def _apply_execute(history: JobHistory, event: Event, _: Codes) -> None:
     _enter(history, _RUNNING, event.time)
 
 
-def _close_without_end_event(history: JobHistory, execution: LoggedExecution, event: Event) -> None:
+def _close_without_end_event(
+    history: JobHistory,
+    execution: LoggedExecution,
+    event: Event,
+    text: str = "a new attempt begins although the one before never ended",
+) -> None:
     """Close an execution without a logged end at ``event``, which proves it over."""
     _close(history, execution, event.time, _EVICTED)
     execution.uncertain = True
-    history.gaps.append(
-        (event.line, event.time, "a new attempt begins although the one before never ended")
-    )
+    history.gaps.append((event.line, event.time, text))
 
 
 def _close(
@@ -662,6 +665,9 @@ def _apply_held(history: JobHistory, event: Event, _: Codes) -> None:
     _close_transfers(history, event.time)
     history.hold = detail
     history.holds.append((event.time, detail))
+    if history.state is _HELD:
+        # Another hold, after a lost 013 or for a new reason: make _enter record HELD again.
+        history.state = None
     _enter(history, _HELD, event.time)
 
 
@@ -714,6 +720,11 @@ def _apply_released(history: JobHistory, event: Event, codes: Codes) -> None:
         _apply_held(history, replace(event, time=history.since, detail=held), codes)
         text = "its hold is not in the log; its release and its eviction say that it was held"
         history.gaps.append((event.line, event.time, text))
+    if history.open is not None and event.time - history.open.start > LATE_TRANSFER:
+        text = "its release says that it was held, although its execution never ended"
+        _close_without_end_event(history, history.open, event, text)
+        _close_transfers(history, event.time)
+        _enter(history, _IDLE, event.time)
     if history.state is _HELD:
         history.hold = None
         _enter(history, _IDLE, event.time)

@@ -12,7 +12,7 @@ import pytest
 
 from metlmon.model.states import Outcome, State
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
-from tests.support.event_logs import Log, of_one_job
+from tests.support.event_logs import Log, moment, of_one_job
 
 SYSTEM = "The system macro SYSTEM_PERIODIC_REMOVE expression '{}' evaluated to TRUE"
 ATTRIBUTE = "The job attribute PeriodicRemove expression '{}' evaluated to TRUE"
@@ -116,3 +116,30 @@ def test_release_after_an_eviction_proves_a_hold(code: int | None, held: list[fl
     # The 012 may be in another log.
     both = of_one_job(log, Log("other.log").hold(77, 34, at="12:00:00"))
     assert len(both.job(77).holds) == 1
+
+
+@pytest.mark.parametrize(
+    ("released", "states", "outcome"),
+    [
+        ("14:00:00", [State.IDLE, State.RUNNING, State.IDLE], "evicted"),
+        ("11:00:03", [State.IDLE, State.RUNNING], "in-flight"),
+    ],
+    ids=["the disk was full during the hold", "the schedd logged the 001 first"],
+)
+def test_released_job_is_not_running(released: str, states: list[State], outcome: str) -> None:
+    log = Log().submit(77, NODE).execute(77, at="11:00:00").release(77, at=released)
+    job = of_one_job(log).job(77, as_of="15:00:00")
+    assert list(job.entered_states) == states
+    (execution,) = job.executions
+    assert (execution.outcome, execution.uncertain) == (outcome, outcome == "evicted")
+    assert execution.end == (moment(released) if execution.uncertain else None)
+    again = of_one_job(log.execute(77, at="14:30:00").terminate(77, 0, at="14:50:00")).job(77)
+    assert [each.outcome for each in again.executions][1:] == ["good"]
+
+
+def test_second_hold_ends_the_first() -> None:
+    """Its 013 is lost, or a user holds a job that is on hold until its input is spooled."""
+    log = Log().submit(77, NODE).hold(77, 13, at="11:00:00").hold(77, 13, at="12:00:00")
+    job = of_one_job(log.release(77, at="12:30:00")).job(77)
+    assert [hold.seconds for hold in job.holds] == [3600.0, 1800.0]
+    assert job.state is State.IDLE
