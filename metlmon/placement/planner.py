@@ -374,7 +374,9 @@ def _hours_of_all(
         for pools, epochs in openings.get(demand.key, {anywhere: demand.epochs_left}).items():
             if pools not in per_set:
                 there = (pools & anywhere) or anywhere
-                per_set[pools] = there, _epoch_hours([supplies[p] for p in there], offers, added)
+                # In one order, that of the supplies: sums of equal sets are equal.
+                usable = [supply for pool, supply in supplies.items() if pool in there]
+                per_set[pools] = there, _epoch_hours(usable, offers, added)
             there, (mean, varies) = per_set[pools]
             hours += epochs * mean
             variance += epochs * varies
@@ -382,7 +384,7 @@ def _hours_of_all(
         chain = max(chain, hours + luck.get(demand.key, 0.0) * sqrt(variance))
     busy = (
         sum(epochs for within, epochs in to_do.items() if within <= pools)
-        / sum(supplies[pool].slots / supplies[pool].occupancy for pool in pools)
+        / sum(each.slots / each.occupancy for pool, each in supplies.items() if pool in pools)
         for pools in to_do
     )
     return max(chain, *busy) if to_do else chain
