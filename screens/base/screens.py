@@ -30,6 +30,7 @@ from metlmon.errors import InputError, describe_error, sentence_of, unusable_pat
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
 from metlmon.live.feed import Snapshot
+from metlmon.model.states import TERMINAL
 from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot
 from metlmon.remote.paths import UnusableMachine
 from metlmon.snapshot.records import JobView
@@ -623,10 +624,13 @@ MAX_REASON: Final = 400
 def job_queue_lines(view: JobView, now: float, room: int) -> list[Line]:
     """Priority, position, matches and last rejection of a job, ``room`` cells wide.
 
-    A difference between the states in queue and log comes first.
+    A difference between the states in queue and log comes first. Nothing is shown of a job that has
+    left the queue by its log since the schedd was asked.
     """
     row, queried_at = view.queue, view.queried_at
     if row is None or queried_at is None:
+        return []
+    if view.job.state in TERMINAL and row.differs is None:
         return []
     lines: list[Line] = []
     if row.differs is not None:

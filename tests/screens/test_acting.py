@@ -11,7 +11,9 @@ from msgspec.structs import replace
 
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolAction, PoolError, QueueSnapshot, ResultCode
+from metlmon.text.spans import text
 from screens.actions import ACTIONS, changes_something
+from screens.base.screens import job_queue_lines
 from screens.health import EntryScreen
 from screens.help import HelpScreen
 from screens.overview import OverviewScreen
@@ -22,10 +24,10 @@ from screens.pool_actions import (
     ResultsScreen,
 )
 from tests.support.acting_app import opened_to_act
-from tests.support.fake_pool import NOW, WORD, FakePool, QueuedFeed
+from tests.support.fake_pool import NOW, QUEUED, WORD, FakePool, QueuedFeed
 from tests.support.four_sites import placed_feed
 from tests.support.queue_rows import job, row
-from tests.support.sample_snapshots import DAG, MEMORY_HOLD, RUNS, run, status, update
+from tests.support.sample_snapshots import DAG, MEMORY_HOLD, RUNS, job_view, run, status, update
 from tests.support.screen_view import NARROW
 
 SMALL = (60, 20)
@@ -543,6 +545,17 @@ async def test_idle_run_and_job_have_their_queue_position(size: tuple[int, int])
             assert result in seen.text
         await seen.press("escape", "up")
         assert "3 of 7 idle" not in seen.text
+
+
+@pytest.mark.parametrize(("state", "shown"), [(State.IDLE, True), (State.REMOVED, False)])
+def test_job_that_has_left_has_no_place_in_the_queue(state: State, shown: bool) -> None:
+    """The schedd was asked before the log had the removal."""
+    view = job_view(RUNS[1], 14700390)
+    view = replace(view, job=replace(view.job, state=state), queue=QUEUED, queried_at=NOW - 12)
+    shown_text = "\n".join(text(each) for each in job_queue_lines(view, NOW, 78))
+    assert ("in the queue" in shown_text) is shown
+    differs = replace(view, queue=replace(QUEUED, differs="the queue says idle"))
+    assert "the queue says idle" in text(job_queue_lines(differs, NOW, 78)[0])
 
 
 async def test_warnings_name_the_schedd() -> None:
