@@ -104,6 +104,9 @@ def test_refusals_have_a_reason(rows: tuple[object, ...], word: QueueSnapshot, w
     ("act", "state", "status", "why"),
     [
         *((PoolAction.RELEASE, state, 5, None) for state in (State.COMPLETED, State.FAILED)),
+        # Submitted on hold, or its 012 was lost: Health advises to release it.
+        (PoolAction.RELEASE, State.IDLE, 5, None),
+        (PoolAction.HOLD, State.IDLE, 5, None),
         *((PoolAction.REMOVE, state, 5, None) for state in (State.COMPLETED, State.FAILED)),
         (PoolAction.HOLD, State.COMPLETED, 5, "held already"),
         (PoolAction.VACATE, State.COMPLETED, 5, "held: at no machine"),
