@@ -14,7 +14,7 @@ from metlmon.live.feed import Feed, Snapshot, StatsInput
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.tables import changes as changes_table
 from metlmon.tables.layout import empty_text
-from metlmon.text.formatting import job_id, listed, moment, period, plain, share
+from metlmon.text.formatting import clip_middle, job_id, listed, moment, period, plain, share
 from metlmon.text.spans import BOLD, DIM, KEY, NOTE, Line, crop, line, wrap
 from screens.base.screens import ListScreen, ask_in_thread
 
@@ -123,7 +123,7 @@ class ChangesScreen(ListScreen):
             when = moment(change.last, self.this_year, seconds=True)
         names = sorted(change.runs.values(), key=natural_sort_key)
         names = names or [job_id(*job) for job in change.jobs]
-        facts = f"{when}   {listed([plain(name, 40) for name in names])}"
+        facts = f"{when}   {listed([clip_middle(plain(name), 40) for name in names])}"
         why = wrap(changes_table.what_text(change), room, indent=1)
         return [line(" ", (facts, DIM)), *why][: self.DETAIL_LINES]
 

@@ -16,7 +16,7 @@ from metlmon.stats.sweep import Grid
 from metlmon.tables import curves as curves_table
 from metlmon.tables.layout import empty_text
 from metlmon.text import formatting
-from metlmon.text.formatting import Colour, clip, plain
+from metlmon.text.formatting import Colour, clip, clip_middle, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -335,7 +335,7 @@ class CurvesScreen(ListScreen, ChartScreen):
         chosen_key = []
         if selected is not None:
             sign = "*" if self._signs else "━"
-            chosen_key = [line((f"{sign} {clip(selected.run, 24)}", CHOSEN))]
+            chosen_key = [line((f"{sign} {clip_middle(selected.run, 24)}", CHOSEN))]
         if self.view == 0:
             keys = [line((". others" if self._signs else "━ others", OTHER))]
             if any(curve.diverged and curve is not selected for curve in curves.runs):

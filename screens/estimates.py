@@ -10,7 +10,7 @@ from metlmon.tables import estimates as estimates_table
 from metlmon.tables.estimates import SURENESS_STYLES, columns
 from metlmon.tables.layout import empty_text, searched
 from metlmon.text import formatting
-from metlmon.text.formatting import clip, plain
+from metlmon.text.formatting import clip, clip_middle, plain
 from metlmon.text.spans import (
     BOLD,
     DIM,
@@ -109,7 +109,7 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
         parts.append(f"{left} left: from {run.remaining.source}.")
     elif run.epochs_left:
         parts.append(f"{run.missing_reason}.")
-    text = plain(f"{clip(run.run, 24)}  {' '.join(parts)}", 600)
+    text = plain(f"{clip_middle(run.run, 24)}  {' '.join(parts)}", 600)
     return wrap(text, room - 2, DIM, 1, EstimatesScreen.DETAIL_LINES) if parts else []
 
 

@@ -53,6 +53,7 @@ from metlmon.text.formatting import (
     Symbol,
     Weight,
     clip,
+    clip_middle,
     job_id,
     plain,
     seconds_ago,
@@ -802,7 +803,7 @@ class JobScreen(JobTools, ActionScreen):
 
     def _job_label(self, view: JobView) -> Line:
         row = view.job
-        run = line(clip(row.run, 24)) if row.run else ()
+        run = line(clip_middle(row.run, 24)) if row.run else ()
         number = formatting.epoch_text(row.epoch)
         epoch = line(("epoch ", DIM), number) if number else ()
         jobs = self._node_jobs(view)

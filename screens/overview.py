@@ -219,7 +219,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         latest, job = None if row is None else row.latest, None
         if latest is not None and latest.state is State.IDLE:
             job = latest.cluster or 0, latest.proc or 0
-        name = "" if row is None else formatting.plain(row.run, 24)
+        name = "" if row is None else formatting.clip_middle(row.run, 24)
         return lines + queue_lines_below(self.context, job, name, self.app.size.height)
 
     # --- the pane: the run under the cursor ---------------------------------------------------
@@ -264,7 +264,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         chart = self.run_chart(curves, row.key, left - 1, height - 2)
         cells = room - left if chart else room
         best = runs_table.best_text(row, figures)
-        title = line((formatting.clip(row.run, 40), BOLD), "  ") + runs_table.state_text(row)
+        title = line((formatting.clip_middle(row.run, 40), BOLD), "  ") + runs_table.state_text(row)
         texts = [
             *wrap_parts((title, best), line("  "), cells),
             *run_trouble(self.health, row.key, cells),

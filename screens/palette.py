@@ -17,7 +17,7 @@ from textual.widgets import Input
 from metlmon.snapshot.records import Job
 from metlmon.stats.usage import UsageFilter, site_usage
 from metlmon.tables.layout import TableColumn, empty_text
-from metlmon.text.formatting import STATES, Colour, Weight, job_id, plain
+from metlmon.text.formatting import STATES, Colour, Weight, clip_middle, job_id, plain
 from metlmon.text.spans import DIM, KEY, PLAIN, Line, TextStyle, line, merge_spans
 from screens.actions import TABS, actions_of, title_of
 from screens.base.screens import Prompt, ResultModal, SnapshotScreen
@@ -122,9 +122,9 @@ class PaletteScreen(ResultModal[Choice]):
             yield Entry(kind, plain(text, 60), "", (kind, key), f"{kind} {key}".lower())
         context = self._origin.context
         for run in context.snapshot.status.runs:
-            words = f"run {run.uuid or ''} {run.dag}".lower()
-            state = STATES[run.state].word
-            yield Entry("run", plain(run.run, 40), state, ("run", run.key), words, RUNS)
+            words = f"run {run.run} {run.uuid or ''} {run.dag}".lower()
+            name, state = clip_middle(plain(run.run), 40), STATES[run.state].word
+            yield Entry("run", name, state, ("run", run.key), words, RUNS)
         usage = context.stats.value(site_usage)
         for site in () if usage is None else usage.sites:
             name, choice = plain(site.name or "unknown", 60), UsageFilter((site.name,))

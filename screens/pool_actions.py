@@ -65,6 +65,7 @@ from metlmon.tables.layout import (
     Column,
     Kind,
     fit_columns,
+    name_column,
     render_cells,
     render_table,
     table_columns,
@@ -587,7 +588,7 @@ def _result_columns(results: Sequence[TargetResult]) -> list[Column[TargetResult
         return "" if isinstance(part.target, RunTarget) else plain(part.subject, 60)
 
     def run(part: TargetResult) -> str:
-        return plain(part.target.run or "", 24) if part.target else ""
+        return plain(part.target.run or "", 60) if part.target else ""
 
     def epoch(part: TargetResult) -> int | str:
         number = part.target.epoch if isinstance(part.target, Target) else None
@@ -596,7 +597,7 @@ def _result_columns(results: Sequence[TargetResult]) -> list[Column[TargetResult
     columns: tuple[tuple[bool, Column[TargetResult]], ...] = (
         (any_job, Column("job", subject, align="right")),
         (only_dags, Column("job", subject, title="DAG")),
-        (any_run, Column("run", run, minimum=6, comfortable=10, maximum=24)),
+        (any_run, name_column("run", run, minimum=6, comfortable=10, maximum=24)),
         (any_run and any_job, Column("epoch", epoch, Kind.COUNT)),
         (True, Column("answer", lambda part: part.symbol, Kind.STATE)),
     )
@@ -978,7 +979,7 @@ def _job_columns(
 
     columns: list[Column[Target]] = [
         Column("job", lambda target: _text(target.id), align="right"),
-        Column("run", lambda target: _text(target.run), minimum=6, comfortable=10, maximum=24),
+        name_column("run", lambda target: _text(target.run), minimum=6, comfortable=10, maximum=24),
         *_state_columns(),
         Column("node", lambda target: _text(target.node), drop=2, maximum=40, comfortable=16),
     ]
@@ -998,7 +999,7 @@ def _run_columns(runs: Sequence[RunTarget]) -> list[Column[RunTarget]]:
         return plain("  ".join(names), 300)
 
     return [
-        Column("run", lambda target: plain(target.run, 60), minimum=6, comfortable=10, maximum=24),
+        name_column("run", lambda row: plain(row.run, 60), minimum=6, comfortable=10, maximum=24),
         *_state_columns(epoch_drop=2, state_drop=1),
         Column("files", files, title="FILE", minimum=20, comfortable=40),
     ]

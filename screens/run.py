@@ -27,7 +27,7 @@ from metlmon.tables.layout import GAP, MARGIN, empty_text
 from metlmon.tables.runs import failed_evaluations, hold_reason, site_and_target
 from metlmon.tables.timeline_text import EIGHTHS, filled_eighths
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, clip
+from metlmon.text.formatting import STATES, clip, clip_middle
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -228,7 +228,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
 
     def _title_line(self, view: RunView, room: int) -> Line:
         row = view.row
-        name, uuid = line((clip(row.run, 40), BOLD)), clip(row.uuid or "", 40)
+        name, uuid = line((clip_middle(row.run, 40), BOLD)), clip(row.uuid or "", 40)
         dag, gap = line((file_name(row.dag, 40), DIM)), line("   ")
         state = self._current_state(view)
         candidates = [
@@ -314,7 +314,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
             f"epoch {formatting.epoch_number(row.epoch)}" if row.epoch is not None else row.node
             for row in rows
         ]
-        text = f"{self.name_or_count(names, view.row.item)} of {clip(view.row.run, 40)}"
+        text = f"{self.name_or_count(names, view.row.item)} of {clip_middle(view.row.run, 40)}"
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 
     def open_row(self, key: str) -> None:

@@ -34,7 +34,7 @@ from metlmon.tables import sweep as sweep_table
 from metlmon.tables.layout import empty_text
 from metlmon.tables.sweep import BEST_STYLE
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, clip, plain
+from metlmon.text.formatting import STATES, clip, clip_middle, plain
 from metlmon.text.spans import (
     BAD,
     BOLD,
@@ -289,12 +289,12 @@ def _run_summary(run: CellRun) -> Line:
     sign = STATES[run.state]
     value = formatting.metric(run.reached.value) if run.reached is not None else ""
     shown = line((value, BAD if run.curve.diverged else PLAIN))
-    parts = (line(clip(run.entry.run, 20)), shown, line((sign.glyph, style_of(sign))))
+    parts = (line(clip_middle(run.entry.run, 20)), shown, line((sign.glyph, style_of(sign))))
     return join(parts, line(" "))
 
 
 def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
-    name = clip(run.entry.run, 24)
+    name = clip_middle(run.entry.run, 24)
     metric = clip(grid.metric, 40)
     course = curve_symbol(run.curve)
     reached = line((f"{name} has no {metric} yet", DIM))

@@ -52,7 +52,7 @@ from metlmon.tables.timeline_text import (
     waiting_symbols,
 )
 from metlmon.text import formatting
-from metlmon.text.formatting import OUTCOMES, STATES, Symbol, clip
+from metlmon.text.formatting import OUTCOMES, STATES, Symbol, clip, clip_middle
 from metlmon.text.spans import (
     ALARM,
     BOLD,
@@ -144,9 +144,8 @@ def _past_stalls(stalls: Sequence[ExecutionGap], room: int, this_year: int | Non
 
 def _wait_text(wait: Wait) -> Line:
     lasted = formatting.duration(wait.span.seconds)
-    return line(
-        (clip(wait.lane.run, 24), BOLD), f" {STATES[wait.span.state].word} for ", (lasted, NOTE)
-    )
+    name, state = clip_middle(wait.lane.run, 24), STATES[wait.span.state].word
+    return line((name, BOLD), f" {state} for ", (lasted, NOTE))
 
 
 # --- lanes and chart ------------------------------------------------------------------------
@@ -225,7 +224,7 @@ def lane_state_line(
 ) -> Line:
     """Render the state of the selected run at the time of the cursor."""
     this_year = formatting.year_of(timeline.last)
-    name: Line = line((clip(lane.run, 24), BOLD), "  ")
+    name: Line = line((clip_middle(lane.run, 24), BOLD), "  ")
     spans = lane.spans_at(at)
     if not lane.spans and lane.state is State.COMPLETED:
         return name + line((formatting.done_without_job(rescue), DIM))
@@ -371,7 +370,7 @@ class TimelineScreen(ListScreen):
             self.cursor_seconds = present.position_of(moment)
         displayed = present if moment is None else self.context.stats.value(timeline) or present
         filtered = self.filter_rows(present.lanes, _text)
-        widths = (width(line(clip(lane.run, NAME_CELLS))) for lane in present.lanes)
+        widths = (width(line(clip_middle(lane.run, NAME_CELLS))) for lane in present.lanes)
         names = 2 + max((5, *widths))
         window = self._window(present, self.app.size.width - MARGIN - names - GAP - 1)
         self._draw(present, window)
@@ -529,7 +528,7 @@ class TimelineScreen(ListScreen):
         )
         sign = lane.symbol or (None if lane.state is None else STATES[lane.state])
         mark = ("  ", DIM) if sign is None else (f"{sign.glyph} ", style_of(sign))
-        name = line(mark, clip(lane.run, NAME_CELLS))
+        name = line(mark, clip_middle(lane.run, NAME_CELLS))
         return fit(name, names, "left"), bar
 
     # --- time cursor and window -------------------------------------------------------------

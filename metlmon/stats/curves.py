@@ -40,6 +40,7 @@ from metlmon.text.formatting import (
     Symbol,
     Weight,
     clip,
+    clip_middle,
     count,
     epoch_number,
     epoch_text,
@@ -259,7 +260,7 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
     lost = [curve for curve in known if curve.diverged]
     short = f"{count(len(lost), 'run')} diverged" if lost else ""
     run_texts = ", ".join(
-        f"{clip(curve.run, NAME_LIMIT)} "
+        f"{clip_middle(curve.run, NAME_LIMIT)} "
         f"{f'is {curve_symbol(curve).word} since' if curve.course is Course.NAN else 'diverged in'}"
         f" epoch {epoch_text(curve.since_epoch)}"
         for curve in lost[:MAX_NAMED_RUNS]
@@ -279,7 +280,7 @@ def _best_text(metric_curves: Curves) -> str:
     curve = metric_curves.best
     if curve is None or curve.best is None:
         return ""
-    name = clip(curve.run, NAME_LIMIT)
+    name = clip_middle(curve.run, NAME_LIMIT)
     return f"best {format_metric(curve.best.value)} {name} epoch {epoch_number(curve.best.epoch)}"
 
 

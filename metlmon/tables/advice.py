@@ -13,7 +13,7 @@ from metlmon.stats.pool_profiles import ResourcePool
 from metlmon.stats.totals import group_by
 from metlmon.tables.estimates import approximate_text, end_text, range_text
 from metlmon.tables.layout import Column, Kind
-from metlmon.text.formatting import count, listed, plain
+from metlmon.text.formatting import clip_middle, count, listed, plain
 from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, PLAIN, Line, line, text, width
 
 NAME_LIMIT: Final = 40
@@ -39,7 +39,7 @@ def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> lis
 
     def runs(row: PlanRow, cells: int | None = None) -> Line:
         """Their names, or their number where these do not fit."""
-        listed_names = line(", ".join(plain(each.run, NAME_LIMIT) for each in row))
+        listed_names = line(", ".join(clip_middle(plain(each.run), NAME_LIMIT) for each in row))
         fits = width(listed_names) <= (NAME_LIMIT if cells is None else cells)
         return listed_names if fits or len(row) == 1 else line(count(len(row), "run"))
 
@@ -210,7 +210,7 @@ def runs_excluded_lines(plan: PlacementPlan) -> list[Line]:
     """``run4 does not continue: failed``: a line for each reason."""
     lines = []
     for reason, runs in _reasons(plan).items():
-        names = listed([plain(each.run, NAME_LIMIT) for each in runs], MAX_NAMES)
+        names = listed([clip_middle(plain(each.run), NAME_LIMIT) for each in runs], MAX_NAMES)
         lines.append(line((f"not planned: {names}: ", DIM), plain(reason, REASON_LIMIT)))
     return lines
 

@@ -9,13 +9,13 @@ from metlmon.health.changes import Change, ChangeKind
 from metlmon.model.states import State
 from metlmon.stats.estimates import Forecast
 from metlmon.tables.estimates import approximate_text, eta_text
-from metlmon.tables.layout import Column, Kind, searched
+from metlmon.tables.layout import Column, Kind, name_column, searched
 from metlmon.text.formatting import (
     STATES,
     Colour,
     Symbol,
     Weight,
-    clip,
+    clip_middle,
     count,
     epoch_number,
     moment,
@@ -55,7 +55,7 @@ def what_text(change: Change) -> str:
 def who_text(change: Change) -> str:
     """The name of the only run, or the number of runs."""
     names = list(change.runs.values()) or [""]
-    return clip(names[0], 40) if len(names) == 1 else count(len(names), "run")
+    return clip_middle(names[0], 40) if len(names) == 1 else count(len(names), "run")
 
 
 def columns(this_year: int | None) -> list[Column[Change]]:
@@ -63,7 +63,7 @@ def columns(this_year: int | None) -> list[Column[Change]]:
         Column("when", lambda row: row.last, Kind.TIME, year=this_year),
         Column("what", lambda row: SYMBOLS[row.kind], Kind.STATE),
         Column("count", lambda row: row.number, Kind.COUNT),
-        Column("run", who_text, maximum=24, minimum=6),
+        name_column("run", who_text, maximum=24, minimum=6),
         Column("why", what_text, minimum=12),
     ]
 

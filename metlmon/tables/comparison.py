@@ -29,7 +29,7 @@ from metlmon.tables.layout import (
 from metlmon.tables.runs import epochs_text, hours_cell
 from metlmon.tables.sweep import BEST, BEST_STYLE, short_values
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, clip, count
+from metlmon.text.formatting import STATES, clip, clip_middle, count
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, PLAIN, Line, TextStyle, line, symbol_span, text
 
 RUN_CELLS: Final = 11
@@ -127,7 +127,8 @@ def _metric_difference(points: Sequence[Point | None], goal: Goal | None) -> Lin
 def run_name(run: ComparedRun, style: TextStyle = BOLD, sign: str = "") -> Line:
     """The name above a column; the best run has a star."""
     star = line((f"{BEST} ", BEST_STYLE)) if run.best else ()
-    return star + line((f"{sign} " if sign else "", style), (clip(run.row.run, MAX_CELLS), style))
+    name = clip_middle(run.row.run, MAX_CELLS)
+    return star + line((f"{sign} " if sign else "", style), (name, style))
 
 
 def headline(comparison: Comparison) -> str:
@@ -136,7 +137,7 @@ def headline(comparison: Comparison) -> str:
     if best is None or best.curve.best is None:
         return ""
     value, epoch = best.curve.best.value, formatting.epoch_number(best.curve.best.epoch)
-    name, metric = clip(best.row.run, 40), clip(comparison.metric, 40)
+    name, metric = clip_middle(best.row.run, 40), clip(comparison.metric, 40)
     return f"{name} is best: {metric} {formatting.metric(value)} in epoch {epoch}"
 
 

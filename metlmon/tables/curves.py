@@ -24,7 +24,7 @@ from metlmon.stats.curves import (
     curve_symbol,
     curves_summary,
 )
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, searched
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, name_column, searched
 from metlmon.text import formatting
 from metlmon.text.formatting import clip, plain
 from metlmon.text.spans import (
@@ -152,7 +152,7 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
     lasts, bests = value_formats(curves)
     trends = formatting.metric_format((curve.trend for curve in curves), 3)
     columns: list[Column[MetricCurve]] = [
-        Column(
+        name_column(
             "run",
             lambda curve: clip(curve.run, 80),
             style=lambda curve: BOLD if curve.diverged else PLAIN,

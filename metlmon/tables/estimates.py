@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, name_column
 from metlmon.text.formatting import (
     DAY,
     HOUR,
     MINUTE,
     UNKNOWN,
     at_least,
-    clip,
+    clip_middle,
     count,
     duration,
     moment,
@@ -112,7 +112,7 @@ def remaining_text(forecast: Forecast, brief: bool = False) -> str:
         return f"{end} · excludes {count(len(excluded), 'stopped run')}"
     name, why = excluded[0]
     why = why.removeprefix("is ").removeprefix("was ")
-    return f"{end} · excludes {clip(name, 24)} ({why})"
+    return f"{end} · excludes {clip_middle(name, 24)} ({why})"
 
 
 def end_text(as_of: datetime | None, remaining: Interval) -> str:
@@ -186,7 +186,7 @@ def backtest_columns() -> list[Column[Prediction]]:
 
     return [
         Column("way", lambda row: row.share, Kind.SHARE, align="left"),
-        Column("run", lambda row: "all" if row.run is None else clip(row.run, NAME_LIMIT)),
+        name_column("run", lambda row: clip_middle(row.run or "all", NAME_LIMIT)),
         Column(
             "estimate",
             lambda row: row.predicted,
@@ -238,7 +238,7 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         return line((run_remaining_text(run, this_year), style))
 
     return [
-        Column("run", lambda run: clip(run.run, 40), minimum=5, comfortable=12),
+        name_column("run", lambda run: clip_middle(run.run, 40), minimum=5, comfortable=12),
         Column(
             "progress",
             lambda run: run.epochs_done / max(1, run.epochs_total),

@@ -21,6 +21,7 @@ from metlmon.text.formatting import (
     Symbol,
     Weight,
     age,
+    clip_middle,
     count,
     duration,
     hours,
@@ -293,7 +294,7 @@ def mark(entry: HealthEntry) -> tuple[str, TextStyle]:
 
 def run_names(health: Health, entry: HealthEntry) -> list[str]:
     """The names of the runs of an entry."""
-    return [plain(health.names.get(run, run), NAME_LIMIT) for run in entry.runs]
+    return [clip_middle(plain(health.names.get(run, run)), NAME_LIMIT) for run in entry.runs]
 
 
 def serious(health: Health | None) -> list[HealthEntry]:
@@ -363,7 +364,7 @@ def filter_text(health: Health, entry: HealthEntry) -> str:
     """The text of an entry that a filter searches."""
     parts = [entry.kind, KINDS[entry.kind].title, entry.text, entry.heading]
     parts += [entry.reason, entry.advice, entry.site, entry.code_name, entry.policy, entry.dag]
-    parts += run_names(health, entry)
+    parts += [health.names.get(run, run) for run in entry.runs]
     parts += [formatting.job_id(*job) for job in entry.jobs]
     return searched(*parts, "open" if entry.open else "closed")
 
@@ -384,6 +385,9 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
         if not names or len(names) > NAMES or (room is not None and len(text) > room):
             text = names[0] if len(names) == 1 else concerned(health, [entry])
         return line((text, DIM))
+
+    def only_run(entry: HealthEntry) -> str:
+        return run_names(health, entry)[0] if len(entry.runs) == 1 else ""
 
     blocks = any(entry.epochs_blocked for entry in health.entries)
     blocked: Column[HealthEntry] = Column(
@@ -416,6 +420,7 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
             minimum=6,
             comfortable=7,
             maximum=24,
+            identifies=only_run,
         ),
         *([blocked] if blocks or not health.entries else []),
         Column(

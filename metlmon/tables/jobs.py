@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metlmon.snapshot.records import HOUR, HourUnit, Job
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, searched
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, name_column, searched
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, clip
@@ -49,7 +49,7 @@ def columns(jobs: Sequence[Job], this_year: int | None, unit: HourUnit) -> list[
     shown: list[Column[Job]] = [
         Column("job", lambda row: formatting.job_id(row.cluster, row.proc)),
         dag_column(drop=1, maximum=24),
-        Column("node", node, minimum=18, identifies=node),
+        name_column("node", node, minimum=18),
         Column("state", lambda row: STATES[row.state], Kind.STATE),
         Column("since", lambda row: row.since, Kind.TIME, drop=3, year=this_year),
         Column(

@@ -110,7 +110,7 @@ class Column(Struct, Generic[T], frozen=True):
     that a row needs if it has a shorter text for less room; ``reserve`` the spare cells that it may
     need later. ``short``: the width with a shorter text in all cells, used if not every column can
     have its natural width. ``identifies`` returns the row's name, which is a part of the cell's
-    text and is shortened where it resembles other names.
+    text and is shortened where it resembles other names; empty of a row without one.
     """
 
     name: str
@@ -174,6 +174,11 @@ class Column(Struct, Generic[T], frozen=True):
     @property
     def alignment(self) -> Align:
         return self.align or self.kind.align
+
+
+def name_column(name: str, value: Callable[[T], str | None], **more: Any) -> Column[T]:
+    """A column of names, which are shortened where they resemble each other."""
+    return Column(name, value, identifies=lambda row: value(row) or "", **more)
 
 
 _TEXTS: Final[Mapping[Kind, Callable[[Any], str]]] = {
@@ -301,7 +306,7 @@ def _short_names(
     long: dict[str, int] = {}
     for row in rows:
         name, cells = identifies(row), line_width(column.draw(row, None))
-        if cells > width:
+        if name and cells > width:
             room = width - (cells - cell_len(name))
             long[name] = min(room, long.get(name, room))
     room = max(0, min(long.values(), default=0))

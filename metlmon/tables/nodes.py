@@ -54,7 +54,7 @@ def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
             minimum=18,
             comfortable=30,
             maximum=60,
-            identifies=lambda item: plain(item[0].title, NAME_LIMIT),
+            identifies=lambda item: _title(item[0]),
         ),
         Column(
             "state",
@@ -121,18 +121,25 @@ def _node(item: TreeItem, _: int | None) -> Line:
         return lead + _node_title(row, node)
     match row.kind:
         case "alike":
-            name = line((f"{formatting.number(int(row.title))} × ", BOLD))
-            name += line(name_range(row.first, row.last))
+            name = line((f"{formatting.number(int(row.title))} × ", BOLD), _title(row))
         case "line":
-            name = line(name_range(row.first, row.last))
+            name = line(_title(row))
         case _:
-            name = line((file_name(row.title, 60), BOLD))
+            name = line((_title(row), BOLD))
     size = "" if row.kind == "alike" and int(row.title) == row.size else f"  ({row.size})"
     return lead + name + line((size, DIM))
 
 
+def _title(row: TreeRow) -> str:
+    """The name in a row: of its node, its file, or of the first and last of several nodes."""
+    if row.node is not None:
+        return plain(row.title, NAME_LIMIT)
+    ranges = row.kind in ("alike", "line")
+    return name_range(row.first, row.last) if ranges else file_name(row.title, 60)
+
+
 def _node_title(row: TreeRow, node: NodeRow | None) -> Line:
-    name = plain(row.title, NAME_LIMIT)
+    name = _title(row)
     bold = node is not None and node.state in (State.HELD, State.FAILED)
     dim = node is not None and node.state in (State.WAITING, State.SKIPPED)
     title = line((name, BOLD if bold else DIM if dim else TextStyle()))

@@ -38,10 +38,18 @@ from metlmon.tables.curves import (
     value_cell,
     value_formats,
 )
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, Value, empty_text, searched
+from metlmon.tables.layout import (
+    UNKNOWN_CELL,
+    Column,
+    Kind,
+    Value,
+    empty_text,
+    name_column,
+    searched,
+)
 from metlmon.tables.sweep import BEST, BEST_STYLE, short_values
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, Symbol, apportion, clip, plain
+from metlmon.text.formatting import STATES, Symbol, apportion, clip, clip_middle, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -180,7 +188,7 @@ def every_column(
     unit = rows[0].hours.measure.short if rows else "GPU-h"
     late = measured or finished
     return [
-        Column(
+        name_column(
             "run",
             lambda row: clip(row.run, 80),
             doc="name of the run, a part of the names of its nodes",
@@ -188,7 +196,6 @@ def every_column(
             minimum=6,
             comfortable=28,
             maximum=80,
-            identifies=lambda row: clip(row.run, 80),
         ),
         Column(
             "dag",
@@ -551,7 +558,7 @@ def cursor_detail(
         elif row.epochs_inferred:
             outcome = f"{formatting.count(row.epochs_inferred, 'epoch')} done (inferred)"
         facts = join((line((uuid, DIM)), line((outcome, DIM))), line("  "))
-        return [line(" ", (clip(row.run, 24), BOLD), "  ") + facts]
+        return [line(" ", (clip_middle(row.run, 24), BOLD), "  ") + facts]
     return [_dropped(row, shown, cells, figures)]
 
 
@@ -561,7 +568,7 @@ def gate_details(row: Run, cells: int) -> list[Line]:
     if not texts:
         return []
     symbol = gate_symbol(row) or REQUESTED
-    text = f"{clip(row.run, 24)} {'; '.join(texts)}"
+    text = f"{clip_middle(row.run, 24)} {'; '.join(texts)}"
     return _marked_lines(symbol, text, style_of(symbol), cells)
 
 
@@ -594,7 +601,7 @@ def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) 
     ]
     if not any(parts):
         return ()
-    name = line(" ", (clip(row.run, 24), BOLD))
+    name = line(" ", (clip_middle(row.run, 24), BOLD))
     return join_fitting((name, *parts), line("  "), cells - 1)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, curve_symbol
 from metlmon.stats.sweep import NEEDS, Axis, CellRun, Grid, GridCell, Point, Value
-from metlmon.tables.layout import Column, Kind, shared_start
+from metlmon.tables.layout import Column, Kind, name_column, shared_start
 from metlmon.text.formatting import (
     STATES,
     UNKNOWN,
@@ -16,6 +16,7 @@ from metlmon.text.formatting import (
     Symbol,
     Weight,
     clip,
+    clip_middle,
     count,
     epoch_number,
     number,
@@ -208,7 +209,7 @@ def point_columns(axis: Axis) -> list[Column[GridCell]]:
         Column("point", lambda cell: names[cell.row], title=axis_name(axis)),
         Column("best", cell_value_text, align="right"),
         Column("rank", lambda cell: cell.rank, Kind.COUNT, drop=1),
-        Column("run", lambda cell: clip(cell.runs[0].entry.run, NAME_LIMIT)),
+        name_column("run", lambda cell: clip_middle(cell.runs[0].entry.run, NAME_LIMIT)),
         Column("epoch", epoch, Kind.COUNT, drop=2),
         Column("done", lambda cell: f"{cell.epochs_done}/{cell.epochs_total}", align="right"),
         Column("state", cell_state_text),
@@ -222,7 +223,7 @@ def run_columns() -> list[Column[CellRun]]:
         return "" if run.reached is None else epoch_number(run.reached.epoch)
 
     return [
-        Column("run", lambda run: clip(run.entry.run, 40), minimum=6),
+        name_column("run", lambda run: clip_middle(run.entry.run, 40), minimum=6),
         Column(
             "best",
             lambda run: run.reached and run.reached.value,

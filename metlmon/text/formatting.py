@@ -24,6 +24,15 @@ from metlmon.redact import clip as clip
 from metlmon.redact import plain as plain
 from metlmon.remote.paths import as_typed, split
 
+
+def clip_middle(name: str, limit: int) -> str:
+    """At most ``limit`` characters of a name, cut in its middle: names differ at their ends."""
+    if len(name) <= limit:
+        return name
+    end = limit // 2
+    return f"{name[: limit - end - 1]}…{name[-end:]}"
+
+
 THIN: Final = "\u202f"
 """Separates groups of three digits: a no-break space, so that no number is wrapped."""
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from metlmon.stats.curves import Curves, MetricBand, MetricCurve
 from metlmon.text import formatting
-from metlmon.text.formatting import Colour, Weight, clip
+from metlmon.text.formatting import Colour, Weight, clip, clip_middle
 from metlmon.text.spans import ALARM, BOLD, DIM, PLAIN, Line, TextStyle, join_fitting, line
 from screens.base.screens import SnapshotScreen
 
@@ -419,7 +419,7 @@ class PlotScreen(SnapshotScreen):
         trace = run_trace(curve, CHOSEN, "*")
         lines = chart(shades, [trace], scale, cells, height, braille=not signs)
         title = line((clip(curves.metric, 40), BOLD), "   ")
-        title += line((f"{'*' if signs else '━'} {clip(curve.run, 24)}", CHOSEN))
+        title += line((f"{'*' if signs else '━'} {clip_middle(curve.run, 24)}", CHOSEN))
         all_runs = f"{':' if signs else '⣿'} all {len(with_values)} runs" if shades else ""
         heading = join_fitting((title, line((all_runs, OTHER))), line("   "), cells - 1)
         return [line(" ") + heading, *lines] if lines else []

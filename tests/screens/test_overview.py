@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -262,3 +264,20 @@ async def test_ten_thousand_runs_open_quickly() -> None:
         table = seen.app.screen.query_one(Table)
         assert table.rows_below == 0
         assert len(table._painted) <= table.size.height
+
+
+@pytest.mark.parametrize("key", ["1", "4", "5", "6", "7"])
+async def test_runs_with_long_names_are_told_apart(tmp_path: Path, key: str) -> None:
+    """Names such as a sweep makes: they differ in their last character."""
+    for file in (FIXTURES / "demo").iterdir():
+        if file.is_file():
+            named = re.sub(
+                rb"\brun(\d)-", rb"protein_model_lr3e-4_wd0.01_seed\1-", file.read_bytes()
+            )
+            (tmp_path / file.name).write_bytes(named)
+    async with opened(session(tmp_path), NARROW) as seen:
+        await seen.press(key)
+        rows = "\n".join(line[:34] for line in seen.lines[3:-4])
+        assert set(re.findall(r"seed(\d)", rows)) == set("012345")
+        await seen.press("2")
+        assert "seed4" in seen.line("1 run: ")
