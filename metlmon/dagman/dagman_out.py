@@ -9,7 +9,7 @@ for the first and last line of a run. The messages are those of versions 7.4 to 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
@@ -168,6 +168,8 @@ class _LineReader:
                 if job not in self.state.assigned:
                     return False
                 self.state.assigned.discard(job)
+            case _ if self.state.recovering:
+                return False
             case _:
                 node, cluster, proc = _decode(fields[9]), int(fields[10]), int(fields[11])
                 self.messages.append(
@@ -184,7 +186,7 @@ class _LineReader:
         self.messages.append(
             DagmanMessage(
                 kind=kind,
-                time=self.cached_time(groups.get("when") or stamp),
+                time=self.cached_time(groups.get("when") or self._event_stamp(groups) or stamp),
                 node=_decode(groups.get("node")),
                 cluster=_parse_number(groups.get("cluster")),
                 proc=_parse_number(groups.get("proc")),
@@ -192,6 +194,18 @@ class _LineReader:
                 text=_decode_redacted(groups.get("text")),
             )
         )
+
+    def _event_stamp(self, groups: Mapping[str, bytes | None]) -> bytes | None:
+        """In a recovery, the original time of the event that a line about a node follows from.
+
+        A recovery reads all events again: with its own time, the end of a first try would be
+        newer than the second one, which has been running for hours.
+        """
+        if not self.state.recovering or groups.get("node") is None:
+            return None
+        before = self.bytes_before(self._start)
+        match = _EVENT_TIME.search(before, max(0, before.rfind(_EVENT)))
+        return match["when"] if match and self._parse_time(match["when"]) else None
 
     def cached_time(self, stamp: bytes) -> datetime | None:
         """The time of a timestamp; the last one is cached, since many lines share it."""
@@ -293,7 +307,7 @@ class _LineReader:
             self._add_event(number, job, time, _decode(match["node"]))
 
     def on_skip_event(self, match: re.Match[bytes], stamp: bytes) -> None:
-        """Report a skip again in a recovery, which repeats what was before it, too."""
+        """Report a skip in a recovery, which has no other line about it."""
         if self.state.recovering:
             self.add_message(DagmanMessageKind.PRE_SKIPPED, match, stamp)
 
@@ -456,6 +470,10 @@ EVENT_NUMBERS: Final = {
 
 _ID: Final = rb"\((?P<cluster>-?\d{1,12})\.(?P<proc>-?\d{1,12})\.(?P<subproc>-?\d{1,12})\)"
 _NODE: Final = rb"(?:[Nn]ode|[Jj]ob) (?P<node>\S+)"
+_WHEN: Final = rb" \{(?P<when>[^}\n]{1,40})\}"
+_OF_NODE: Final = rb"(?:\S+ )?" + _NODE + rb" " + _ID + rb"(?:" + _WHEN + rb")?"
+_EVENT: Final = b" Event: ULOG_"
+_EVENT_TIME: Final = re.compile(_EVENT + rb"[A-Z_]{1,40} for [^\n{]{1,2000}" + _WHEN)
 _NODE_RUNS: Final = rb"script of (?:[Nn]ode|[Jj]ob) (?P<node>\S+?)\.\.\.\s*$"
 _NUMBER: Final = rb"(?P<value>-?\d{1,9})"
 _SIGNAL: Final = rb"(?P<signal>\d{1,3})"
@@ -510,16 +528,8 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
         _LineReader.on_submitting,
     ),
     (b"\tassigned ", rb"(?:\S+ )?ID " + _ID, _LineReader.on_assigned),
-    (b"Event: ULOG_PRESKIP for ", rb"(?:\S+ )?" + _NODE + rb" \(", _LineReader.on_skip_event),
-    (
-        b"Event: ULOG_",
-        rb"(?P<name>[A-Z_]{1,40}) for (?:\S+ )?"
-        + _NODE
-        + rb" "
-        + _ID
-        + rb"(?: \{(?P<when>[^}]{1,40})\})?",
-        _LineReader.on_event,
-    ),
+    (b"Event: ULOG_PRESKIP for ", _OF_NODE, _LineReader.on_skip_event),
+    (b"Event: ULOG_", rb"(?P<name>[A-Z_]{1,40}) for " + _OF_NODE, _LineReader.on_event),
     (b"  Hold reason: ", _TO_THE_END, _LineReader.on_hold_reason),
     (b"Running PRE ", _NODE_RUNS, DagmanMessageKind.PRE_STARTED),
     (b"Running POST ", _NODE_RUNS, DagmanMessageKind.POST_STARTED),

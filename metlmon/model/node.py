@@ -308,12 +308,7 @@ class NodeStateResolver:
             if _time_of(report) > last.time and (report.kind in REPORTS_WITH_JOB or not done)
         ]
         submitted = result.submitted if result is not None else None
-        if later_reports or (submitted and submitted > last.time):
-            return None
-        # A recovery reports it again, with the time of the recovery.
-        began = self._fresh_start or datetime.min
-        times = [time for time in record.skips if time >= began]
-        return NodeReport(NodeReportKind.SKIPPED, max(times, default=last.time))
+        return None if later_reports or (submitted and submitted > last.time) else last
 
     def _newest_report(self, record: NodeRecord) -> NodeReport | None:
         reports = self._reports(record.node.name)

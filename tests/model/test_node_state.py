@@ -210,6 +210,8 @@ JOB {EPOCH1} train.sub
 PARENT {EPOCH0} CHILD {EPOCH1}
 """
 
+TWO_RETRIES = f"JOB {EPOCH0} train.sub\nRETRY {EPOCH0} 2\n"
+
 NODES_LOG = ("run.dag.nodes.log", LogRole.NODES, "run.dag")
 SKIPS = f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}"
 
@@ -347,24 +349,66 @@ def test_job_cut_before_the_skip_does_not_complete_the_node(reported_by: str) ->
     assert result.node(EPOCH0, live=True) is State.SKIPPED
 
 
+class Recovery:
+    """The lines of a ``.dagman.out`` in which DAGMan reads the events of nodes.log again."""
+
+    def __init__(self, out: Out, at: str) -> None:
+        self._out = out.exit(3).start(at=at).recovery()
+        self._at = at
+
+    def say(self, message: str) -> None:
+        self._out.say(message, at=self._at)
+
+    def event(self, name: str, job: str, at: str) -> None:
+        when = f"{moment(at):%m/%d/%y %H:%M:%S}"
+        self.say(
+            f"Event: ULOG_{name} for HTCondor Node {EPOCH0} ({job}) {{{when}}} [recovery mode]"
+        )
+
+    def first_try(self, end: str) -> None:
+        """Job 77, which was removed or failed at 10:20, and the search for a retry."""
+        self.event("SUBMIT", "77.0.0", "10:00:00")
+        self.event("JOB_ABORTED" if end == "removed" else "JOB_TERMINATED", "77.0.0", "10:20:00")
+        self.say("Number of idle job procs: 0")
+        if end == "failed":
+            self.say(f"Node {EPOCH0} job proc (77.0.0) failed with status 1.")
+        self.say(f"Looking for retry of node {EPOCH0} (retry #1 of 2)...")
+
+
+def first_try(end: str) -> tuple[Log, Out]:
+    """What nodes.log and DAGMan say of job 77, which was removed or failed at 10:20."""
+    log = Log(*NODES_LOG).submit(77, EPOCH0, at="10:00:00").execute(77)
+    log = log.remove(77, at="10:20:00") if end == "removed" else log.terminate(77, 1, at="10:20:00")
+    out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:00:00")
+    return log, out.say(f"Retrying node {EPOCH0} (retry #1 of 2)...", at="10:20:05")
+
+
 @pytest.mark.parametrize("end", ["removed", "failed"])
 def test_recovery_keeps_the_skip_of_a_job_that_was_cut(end: str) -> None:
-    """``stop-now``, then DAGMan is held and released: it repeats the events of nodes.log."""
-    log, out = Log(*NODES_LOG).submit(77, EPOCH0, at="10:00:00").execute(77), Out()
-    out.start(at="09:59:00").submitted(EPOCH0, 77, at="10:00:00")
-    log = log.remove(77, at="10:20:00") if end == "removed" else log.terminate(77, 1, at="10:20:00")
+    """``stop-now``, then DAGMan is held and released."""
+    log, out = first_try(end)
     log.pre_skip(EPOCH0, at="10:20:06")
-    out.say(f"Retrying node {EPOCH0} (retry #1 of 2)...", at="10:20:05").say(SKIPS, at="10:20:06")
-    out.exit(3).start(at="10:40:00").recovery()
-    out.say(f"Event: ULOG_SUBMIT for HTCondor Node {EPOCH0} (77.0.0) {{…}} [recovery mode]")
-    if end == "failed":
-        out.say(f"Node {EPOCH0} job proc (77.0.0) failed with status 1.")
-    out.say(f"Looking for retry of node {EPOCH0} (retry #1 of 2)...")
-    skip = f"Event: ULOG_PRESKIP for HTCondor Node {EPOCH0} (0.2147483647.1) "
-    out.say(f"{skip}{{11/21/26 10:20:06}} [recovery mode]", at=str(out.clock))
+    out.say(SKIPS, at="10:20:06")
+    recovery = Recovery(out, "10:40:00")
+    recovery.first_try(end)
+    recovery.event("PRESKIP", "0.2147483647.1", "10:20:06")
     result = read_ensemble(SCRIPTED, log, out=out)
     state = result.node_state(EPOCH0, live=True)
     assert (state.state, state.since) == (State.SKIPPED, moment("10:20:06"))
+
+
+@pytest.mark.parametrize("end", ["removed", "failed"])
+def test_recovery_repeats_the_end_of_an_earlier_try(end: str) -> None:
+    log, out = first_try(end)
+    log.submit(78, EPOCH0, at="10:20:10").execute(78, at="10:20:20")
+    out.submitted(EPOCH0, 78, at="10:20:10")
+    recovery = Recovery(out, "10:40:00")
+    recovery.first_try(end)
+    recovery.event("SUBMIT", "78.0.0", "10:20:10")
+    recovery.say("...done with RECOVERY mode <<<<<<<<<<<<<<<")
+    state = read_ensemble(TWO_RETRIES, log, out=out).node_state(EPOCH0, live=True)
+    assert (state.state, state.since) == (State.RUNNING, moment("10:20:20"))
+    assert state.failure is None
 
 
 def test_skip_in_an_older_life_needs_done() -> None:
