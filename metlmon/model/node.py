@@ -814,7 +814,11 @@ class DagStates:
         states = self.table(inner, self._tables[key[0]].live).states.values()
         times = [time for each in states if (time := each.submitted or each.since) is not None]
         submitted = min(times, default=None)
-        if dag_state is DagState.DONE and self._nodes[key].node.post is None:
+        # Nodes that are done because this one is prove nothing about it.
+        by_host = self._evidence_in_hosts(self._dags[inner]) is not None and any(
+            each.inferred and each.since is None for each in states
+        )
+        if dag_state is DagState.DONE and self._nodes[key].node.post is None and not by_host:
             ended = ended or max((each.since for each in states if each.since), default=None)
             return NodeState(State.COMPLETED, ended, submitted=submitted)
         is_active = dag_state in ALIVE or any(each.state in ACTIVE for each in states)

@@ -197,6 +197,26 @@ def test_sub_dags_without_files_of_dagman(tmp_path: Path) -> None:
     assert found() == ["done", "completed", "completed", "completed"]
 
 
+def test_sub_dag_and_its_node_prove_each_other_by_nothing(tmp_path: Path) -> None:
+    """``lost`` is done because ``outer`` is, which only the submission of ``last`` proves."""
+    log = trained(Log(), 10, "train_epoch0", at="10:00:00")
+    write(
+        tmp_path,
+        log.submit(30, "last", at="12:00:00"),
+        top="SUBDAG EXTERNAL outer middle.dag\nJOB last train.sub\nPARENT outer CHILD last\n",
+        middle="JOB lost train.sub\nSUBDAG EXTERNAL inner r0.dag\n",
+        r0="JOB train_epoch0 train.sub\n",
+    )
+    reader = read_all(DagdirReader(tmp_path, Settings(), live=False))
+    for _ in range(2):
+        state = reader.snapshot_builder().derivation.states["top.dag", "outer"]
+        assert (state.state, state.inferred) == (State.COMPLETED, True)
+        assert state.since == moment("12:00:00")
+        # Any event in a node of it.
+        (tmp_path / "metl.log").write_bytes(log.image(10, 9).raw(28, 10, "Job ad").data)
+        again(reader)
+
+
 @pytest.mark.parametrize(
     ("names", "variable", "epochs"),
     [
