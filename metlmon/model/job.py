@@ -436,14 +436,17 @@ def _stored_at_end(history: JobHistory, evicted: Evicted, time: datetime) -> boo
     return evicted.checkpointed
 
 
-def _close_transfers(history: JobHistory, time: datetime) -> None:
-    """Settle the open transfers of an attempt that ended without executing them."""
+def _close_transfers(history: JobHistory, time: datetime, has_run: bool = False) -> None:
+    """Settle the open transfers of an attempt that ended at ``time``.
+
+    ``has_run``: it was executed, also if its 001 is lost.
+    """
     for span in reversed(history.transfers):
         if span.outcome == "pending":
-            span.outcome = "aborted"
+            span.outcome = "ok" if has_run else "aborted"
         elif span.outcome == "in-flight":
             span.outcome, span.end = "unfinished", time
-        else:
+        elif span.direction == "input":
             return
 
 
@@ -547,7 +550,7 @@ def _apply_terminated(history: JobHistory, event: Event, checkpoint_codes: Codes
         _close(history, execution, ended, _GOOD if successful else Outcome.FAILED)
         if detail is not None:
             execution.return_value, execution.signal = detail.return_value, detail.signal
-    _close_transfers(history, event.time)
+    _close_transfers(history, event.time, has_run=True)
     if detail is not None:
         history.return_value, history.signal = detail.return_value, detail.signal
         _add_run_bytes(history, execution, detail.run_bytes_sent, detail.run_bytes_received)
@@ -788,6 +791,9 @@ def _end_input_transfer(history: JobHistory, event: Event, detail: FileTransfer)
 
 def _start_output_transfer(history: JobHistory, event: Event, detail: FileTransfer) -> None:
     _note_connection(history)
+    if history.transfers and history.transfers[-1].outcome == "in-flight":
+        # Its end is lost.
+        history.transfers[-1].outcome, history.transfers[-1].end = "unfinished", event.time
     history.transfers.append(TransferSpan("output", event.time, host=detail.host))
     if history.open is not None:
         _enter(history, _TRANSFERRING_OUTPUT, event.time)
