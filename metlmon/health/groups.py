@@ -17,7 +17,12 @@ from msgspec.structs import replace
 from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, hold_codes, transfer_urls
 from metlmon.health.types import KINDS, HealthEntry, Severity
 from metlmon.model.job_events import JobId, NodeKey
-from metlmon.model.reasons import CODES_WITHOUT_CAUSE, code_name, find_policy
+from metlmon.model.reasons import (
+    CODES_WITHOUT_CAUSE,
+    code_name,
+    find_policy,
+    with_common_numbers,
+)
 from metlmon.snapshot.records import HOUR, Execution, Hold, Job, NodeFault, Transfer
 from metlmon.stats.causes import is_quota
 from metlmon.text.formatting import count, duration, number
@@ -45,6 +50,7 @@ class Group:
         self._runs: dict[str, None] = {}
         self._nodes: dict[NodeKey, None] = {}
         self._jobs: dict[JobId, None] = {}
+        self._holds: dict[str | None, Hold] = {}
         self.since: datetime | None = None
         self.until: datetime | None = None
 
@@ -59,6 +65,10 @@ class Group:
         """Add a job that had the trouble from ``since`` to ``until``."""
         self._jobs[job.job] = None
         self._add(job.key, job.node_key, since, until)
+
+    def add_hold(self, hold: Hold) -> None:
+        """Add a hold; where reasons are the cause, the text says what they have in common."""
+        self._holds.setdefault(hold.reason, hold)
 
     def add_fault(self, fault: NodeFault) -> None:
         """Add a node."""
@@ -100,6 +110,9 @@ class Group:
     def entry(self, **fields: Any) -> HealthEntry:
         """The entry; ``fields`` are those that depend on the whole group."""
         fields = {**self.fields, **fields}
+        if len(self._holds) > 1 and _is_cause(hold := next(iter(self._holds.values()))):
+            common = with_common_numbers(hold.cause, self._holds)
+            fields["text"] = hold_text(replace(hold, reason=common))
         code = fields.get("code")
         return HealthEntry(
             key=f"{self.kind} {self.key}" if self.open else f"{self.kind} {self.key} past",
@@ -188,6 +201,12 @@ def hold_cause(hold: Hold) -> HoldCause:
     if hold.code in (OUTPUT, INPUT):
         return hold.code, hold.subcode, hold_advice(hold.code, hold.subcode, hold.reason).title
     return hold.code, hold.subcode, ""
+
+
+def _is_cause(hold: Hold) -> bool:
+    """Whether the text of a hold has its reason, rather than what a code or a policy means."""
+    is_known = is_quota(hold.code, hold.subcode, hold.reason) or find_policy(hold.reason)
+    return hold.code in CODES_WITH_REASON and not is_known
 
 
 def hold_text(hold: Hold, urls: Collection[str] = ()) -> str:

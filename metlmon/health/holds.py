@@ -113,6 +113,7 @@ class Holds:
                 removal_at=None,
                 removal_times={},
             )
+        group.add_hold(hold)
         urls = self._urls.setdefault(group, {})
         new = [url for url in failed_urls(hold) if url not in urls]
         if new:

@@ -196,6 +196,8 @@ class Removals:
             group.fields["reason"] = hold.reason
         elif hold is None and "by a user" in group.fields["text"]:
             group.fields["text"] = shorten(removal.remover)
+        if hold is not None:
+            group.add_hold(hold)
         return group
 
     def _new_group(

@@ -181,6 +181,8 @@ def test_off_target_is_judged_within_a_dag() -> None:
         ),
         ("via condor_hold (by user ada)", "via condor_hold (by user grace)"),
         ("The job exceeded allowed 1800 s", "The job exceeded allowed 86400 s"),
+        ("requested 1000MB, used 1524MB.", "requested 1000MB, used 1576MB."),
+        ("used 1.5GiB in 90s", "used 12GiB in 7s"),
         (
             "osdf:///ospool/ap40/a.tar.gz: not found",
             "osdf:///ospool/ap21/elsewhere/b.sif: not found",
@@ -199,6 +201,7 @@ def test_reasons_that_differ_in_names_and_numbers_are_one_cause(reasons: tuple[s
         (["on slot1@a: errno 122 after 7 s", "on slot2@b: errno 122 after 9 s"],
          "on <slot>: errno 122 after N s"),
         (["1 of 2", None], "N of N"),
+        (["requested 10MB, used 24MB", "requested 10MB, used 76MB"], "requested 10MB, used NMB"),
     ],
 )  # fmt: skip
 def test_numbers_equal_in_all_reasons_are_shown(reasons: list[str], shown: str) -> None:
@@ -207,6 +210,7 @@ def test_numbers_equal_in_all_reasons_are_shown(reasons: list[str], shown: str) 
 
 def test_reasons_in_other_words_are_another_cause() -> None:
     assert fold_reason("memory usage exceeded 1 MB") != fold_reason("disk usage exceeded 1 MB")
+    assert fold_reason("no 4th file, 2x as large") == "no 4th file, 2x as large"
 
 
 def test_hostile_reason_is_folded_in_bounded_time() -> None:
