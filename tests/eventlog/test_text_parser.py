@@ -156,6 +156,12 @@ def test_events_of_a_yearless_log_precede_its_mtime(
     assert max(event.time for event in events) <= datetime.fromisoformat(written) + timedelta(1)
 
 
+def test_post_script_without_a_job_dates_a_yearless_log() -> None:
+    log = b"013 (001.000.000) 03/20 10:00:00 Job was released.\n...\n"
+    log += b"016 (-01.000.000) 12/29 10:00:00 POST Script terminated.\n...\n"
+    assert first_year(log, datetime(2026, 11, 30)) == 2025
+
+
 def test_dates_with_years_date_earlier_events() -> None:
     stamps = ("11/05 10:00:00", "02/03 10:00:00", "2025-02-03 12:00:00", "02/04 10:00:00")
     log = "".join(f"013 (001.000.000) {each} Job was released.\n...\n" for each in stamps)
