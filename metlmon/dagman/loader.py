@@ -228,6 +228,7 @@ class SubmitInfoResolver:
         after = {key: before.pop(key) for key in node.vars if key in appended} if appended else {}
         info = submission(description, before, after)
         self._work_left -= info.work
+        node.described = True
         node.log = _in_folder(node.dir, info.log)
         node.output_parts = _parts(_in_folder(node.dir, info.output))
         node.error_parts = _parts(_in_folder(node.dir, info.error))

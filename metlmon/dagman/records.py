@@ -88,6 +88,7 @@ class Node(Struct, gc=False):
     None for the default. ``queue_count`` is the number of procs (``queue N``), None if unknown.
     ``universe`` is in lower case, None when the description does not set it.
     ``subdag`` is the index into ``Workflow.subdags`` for a SUBDAG EXTERNAL node.
+    ``described``: whether its submit description was read.
     ``parents`` and ``children`` are sorted tuples once the DAG is loaded, since a set of one name
     takes four times the memory; ``weak_parents`` is a set.
 
@@ -129,6 +130,7 @@ class Node(Struct, gc=False):
     queue_count: int | None = 1
     universe: str | None = None
     subdag: int | None = None
+    described: bool = False
 
     @property
     def output(self) -> str | None:

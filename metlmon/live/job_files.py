@@ -710,7 +710,11 @@ class TrainingFiles:
         failed = failed[-MAX_FAILED_JOBS:]
         for suffix in ("err", "out"):
             self._read_outputs_ahead(failed, ERROR_TAIL, builder, suffix)
-        jobs = {job_key(job): self._job_error(job, builder) for job in failed}
+        jobs = {
+            job_key(job): error
+            for job in failed
+            if (error := self._job_error(job, builder)) is not None
+        }
         self._error_lines.forget_unused()
         return Errors(jobs, self._script_errors(builder))
 
@@ -728,7 +732,8 @@ class TrainingFiles:
         self._script_lines.forget_unused()
         return errors
 
-    def _job_error(self, job: Job, builder: SnapshotBuilder) -> JobError:
+    def _job_error(self, job: Job, builder: SnapshotBuilder) -> JobError | None:
+        """What a failed job wrote; None without a word of it, and without a submit description."""
         for suffix in ("err", "out"):
             output = self._job_output(job, builder, suffix)
             known = self._error_lines.read(output.path) if output is not None else None
@@ -736,7 +741,8 @@ class TrainingFiles:
             # The last line of an output need not be an error.
             if output is not None and line is not None and (line.cause or suffix == "err"):
                 return JobError(output.name, line)
-        return JobError(builder.output_file(job_key(job), "err"))
+        name = builder.output_file(job_key(job), "err")
+        return JobError(name) if name is not None or builder.is_described(job_key(job)) else None
 
 
 def _epoch_at(moment: float | None, jobs: Iterable[Job], builder: SnapshotBuilder) -> int | None:

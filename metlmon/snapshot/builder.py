@@ -319,6 +319,13 @@ class SnapshotBuilder:
         job = self.ensemble.jobs.get(key)
         return self._file_of(job, suffix) if job is not None else None
 
+    def is_described(self, key: JobKey) -> bool:
+        """Whether the submit description of a job was read."""
+        job = self.ensemble.jobs.get(key)
+        node_key = self._derivation.node_of(job) if job is not None else None
+        record = self._derivation.nodes.get(node_key) if node_key is not None else None
+        return record is not None and record.node.described
+
     def _file_of(self, job: LoggedJob, suffix: str) -> str | None:
         """The output file of a job ("out"), or its error file ("err"), if known.
 
