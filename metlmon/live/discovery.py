@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.dagman.loader import load_workflow, moved
+from metlmon.dagman.parser import READERS
 from metlmon.dagman.records import Problem, Workflow
 from metlmon.dagman.reports import CondorSub, read_condor_sub
 from metlmon.errors import InputError
@@ -103,6 +104,9 @@ _NODE_LINE: Final = re.compile(
     rb"^\s*(?:(?:JOB|SPLICE|FINAL|SERVICE|PROVISIONER)|SUBDAG\s+EXTERNAL)\s+\S+\s+\S",
     re.IGNORECASE | re.MULTILINE,
 )
+
+_FIRST_WORD: Final = re.compile(rb"(?:[ \t\r]*(?:(?:#|//)[^\n]*)?\n)*[ \t]*([A-Za-z_-]+)(?=[ \t])")
+"""The first word of a file, after comments and empty lines."""
 
 _PARSING: Final = re.compile(rb"^[^\n]{0,60}\bParsing (\S[^\n]*?) \.\.\.\s*$", re.MULTILINE)
 _NODES_LOG: Final = re.compile(rb"Default node log file is: <(/[^\n<>]*)>\s*$", re.MULTILINE)
@@ -413,11 +417,17 @@ def dag_files_of_other_names(dagdir: Path) -> list[str]:
 
 
 def _is_dag_file(path: Path) -> bool:
-    """Whether a file that is not named ``*.dag`` begins like a DAG file."""
+    """Whether a file that is not named ``*.dag`` begins like a DAG file.
+
+    A line of prose may look like a node, as in the reason of an event: ``Job not found at …``.
+    """
     try:
-        return _NODE_LINE.search(call_with_timeout(_head, path)) is not None
+        head = call_with_timeout(_head, path)
     except OSError:
         return False
+    first = _FIRST_WORD.match(head)
+    keyword = first[1].decode("ascii").upper().replace("-", "_") if first is not None else ""
+    return keyword in READERS and _NODE_LINE.search(head) is not None
 
 
 def has_run_files(workflow: Workflow) -> bool:
