@@ -11,13 +11,13 @@ import posixpath
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.gate_config import INTERPRETER, SCRIPT
 from metlmon.authoring.lint.rules import LintContext, Positioned
-from metlmon.dagman.commands import ConfigCommand, JobstateCommand, ScriptCommand
+from metlmon.dagman.commands import ConfigCommand, JobstateCommand, ScriptCommand, ScriptKind
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import SourceCommand
 from metlmon.dagman.records import Node
@@ -68,6 +68,13 @@ class _FileChecker:
         self._found: set[tuple[str, str]] = set()
         self._later: set[tuple[str, str]] = set()
         self._names_left = MAX_NAMES
+        #: The directories in which a script runs, those of its nodes, by its kind and command.
+        self._script_directories: dict[tuple[ScriptKind, str], dict[str, None]] = {}
+        for node in context.workflow.nodes.values():
+            for kind in ScriptKind:
+                if (script := getattr(node, kind.value)) is not None:
+                    directories = self._script_directories.setdefault((kind, script.command), {})
+                    directories[node.dir or ""] = None
 
     def check(self) -> None:
         context = self._context
@@ -170,11 +177,15 @@ class _FileChecker:
             context.report("script-quoted", entry, message)
             return
         label = f"{command.kind.name} script {shown(file)} of {shown(command.node)}"
-        node = context.workflow.nodes.get(command.node)
-        path = self._find(entry.file, file, (node.dir if node is not None else None) or "")
-        if path is None:
-            self._report_missing("missing-script", entry, file, f"the {label} is not there")
-            return
+        path = ""
+        for directory in self._directories_of(command):
+            found = self._find(entry.file, file, directory)
+            if found is None:
+                place = f" (from {shown(directory)})" if directory else ""
+                message = f"the {label} is not there{place}"
+                self._report_missing("missing-script", entry, file, message)
+                return
+            path = path or found
         try:
             mode = os.stat(path).st_mode
         except (OSError, ValueError):
@@ -194,6 +205,12 @@ class _FileChecker:
             problem = "is not there" if "/" in interpreter else "is not on PATH here"
             message = f"the {label} needs {shown(interpreter)}, which {problem}"
             context.report("no-interpreter", entry, message, about=interpreter)
+
+    def _directories_of(self, command: ScriptCommand) -> Iterable[str]:
+        """The directories of a script's nodes, in which it runs (``Script::BackgroundRun``)."""
+        node = self._context.workflow.nodes.get(command.node)
+        own = (node.dir if node is not None else None) or ""
+        return self._script_directories.get((command.kind, command.script.command)) or [own]
 
     # --- input files of jobs ------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import pytest
 
 from metlmon.cli.main import main
 from tests.support.commands import Captured, text_output
+from tests.support.event_logs import Log
 from tests.support.lint_ensemble import DAG, GOOD, damaged, write
 
 WARNED = damaged("ens.dag", "RETRY ALL_NODES 3\n", "")
@@ -30,6 +31,36 @@ def test_finding_has_its_line_and_a_remedy(tmp_path: Path, capsys: Captured) -> 
     assert second.startswith("ens.dag:16: error: 'RETRIES' is not a DAG command")
     assert second.endswith("[unknown-command]")
     assert summary == "1 DAG: 1 error, 1 warning"
+
+
+def test_prose_that_looks_like_a_node_is_no_dag(tmp_path: Path, capsys: Captured) -> None:
+    log = Log().submit(7).disconnect(7).reconnect_failed(7).data
+    (tmp_path / "a.log").write_bytes(log + b"\tJob terminated of its own accord at 10:00.\n")
+    assert main(["check", str(tmp_path)]) == 2
+    assert "has nodes" not in capsys.readouterr().err
+    (tmp_path / "mine").write_text("# first\n\nCONFIG a.config\nJOB a a.sub\n")
+    assert main(["check", str(tmp_path)]) == 2
+    assert "but mine has nodes" in capsys.readouterr().err
+
+
+def test_scripts_run_in_the_directories_of_their_nodes(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run.dag").write_text(
+        "JOB a a.sub DIR run\nSPLICE s s.dag DIR run\nSCRIPT POST ALL_NODES ../after.sh\n"
+    )
+    (tmp_path / "run/s.dag").write_text("JOB b a.sub\nSCRIPT PRE b ../after.sh\n")
+    (tmp_path / "run/a.sub").write_text("executable = /bin/true\nlog = a.log\nqueue\n")
+    (tmp_path / "after.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "after.sh").chmod(0o755)
+    main(["check", str(tmp_path)])
+    assert "after.sh" not in capsys.readouterr().out
+    (tmp_path / "run.dag").write_text(
+        "JOB a a.sub DIR run\nJOB b a.sub\nSCRIPT POST ALL_NODES ../after.sh\n"
+    )
+    (tmp_path / "a.sub").write_text("executable = /bin/true\nlog = a.log\nqueue\n")
+    (tmp_path / "run/s.dag").unlink()
+    assert main(["check", str(tmp_path)]) == 1
+    assert "POST script ../after.sh of ALL_NODES is not there" in capsys.readouterr().out
 
 
 def test_strict_counts_warnings(tmp_path: Path, capsys: Captured) -> None:
