@@ -404,7 +404,9 @@ def command_values(
     ``before`` and ``after`` as for :func:`submission`. A value is None when the command is
     absent or its macros loop.
     """
-    macros, _ = _macros(description, before, after)
+    macros, queue = _macros(description, before, after)
+    # The names of its items are not expanded: each proc has its own.
+    _count_procs(queue, macros)
     return {name: _expanded_value(macros, name) for name in names}
 
 

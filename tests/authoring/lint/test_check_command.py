@@ -33,7 +33,7 @@ def test_finding_has_its_line_and_a_remedy(tmp_path: Path, capsys: Captured) -> 
     assert summary == "1 DAG: 1 error, 1 warning"
 
 
-def test_prose_that_looks_like_a_node_is_no_dag(tmp_path: Path, capsys: Captured) -> None:
+def test_event_log_is_not_taken_for_a_dag_file(tmp_path: Path, capsys: Captured) -> None:
     log = Log().submit(7).disconnect(7).reconnect_failed(7).data
     (tmp_path / "a.log").write_bytes(log + b"\tJob terminated of its own accord at 10:00.\n")
     assert main(["check", str(tmp_path)]) == 2
@@ -61,6 +61,17 @@ def test_scripts_run_in_the_directories_of_their_nodes(tmp_path: Path, capsys: C
     (tmp_path / "run/s.dag").unlink()
     assert main(["check", str(tmp_path)]) == 1
     assert "POST script ../after.sh of ALL_NODES is not there" in capsys.readouterr().out
+
+
+def test_files_of_queue_items_are_not_looked_for(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "run.dag").write_text("JOB a a.sub\n")
+    (tmp_path / "items").write_text("left\nright\n")
+    (tmp_path / "a.sub").write_text(
+        "executable = /bin/true\nlog = a.log\ninitialdir = $(side)\n"
+        "transfer_input_files = data/, $(side).txt\nqueue side from items\n"
+    )
+    main(["check", str(tmp_path)])
+    assert "[missing-" not in capsys.readouterr().out
 
 
 def test_strict_counts_warnings(tmp_path: Path, capsys: Captured) -> None:
