@@ -116,6 +116,12 @@ class Removals:
         self._groups: dict[tuple[Removal, HoldCause | None, str, bool], Group] = {}
         self.by_job: dict[JobKey, Group] = {}
         self._reasons = {job_key(job): job.removal for job in facts.removed}
+        nodes = {job.node_key for job in facts.removed}
+        self._newest: dict[NodeKey | None, int] = {}
+        """The last cluster of each node with a removed job."""
+        for job in facts.ledger.jobs:
+            if job.node_key in nodes:
+                self._newest[job.node_key] = max(job.cluster, self._newest.get(job.node_key, 0))
         self.handled: set[NodeKey] = set()
         """Nodes whose removal has an entry."""
         for job in facts.removed:
@@ -225,7 +231,7 @@ class Removals:
             text=shorten(text),
             steps=steps
             if is_open or removal.kind == "ended-early"
-            else ("Nothing to do: submitted again since",),
+            else (f"Nothing to do: {self._why_closed(job)}",),
             act=act if is_open else None,
             heading=heading,
             reason=reason,
@@ -237,6 +243,16 @@ class Removals:
         if not is_open:
             group.severity = Severity.NOTE
         return group
+
+    def _why_closed(self, job: Job | None) -> str:
+        """Why nothing waits for a removed job."""
+        if job is None or job.node_key in self.handled:
+            return "submitted again since"
+        if job.node_key is None:
+            return "it belongs to no DAG"
+        # The gate may have skipped the retry, or a POST script may have succeeded.
+        again = self._newest[job.node_key] > job.cluster
+        return "submitted again since" if again else "its node has ended"
 
     def count_blocked(self) -> None:
         """Count the epochs that the removals block; other nodes stop nothing."""
