@@ -131,6 +131,14 @@ def test_invalid_arguments_are_refused(
     assert schedd.acts() == []
 
 
+def test_job_of_dagman_is_not_acted_on_as_a_job(act: Act, dagdir: Dagdir, schedd: Schedd) -> None:
+    dagdir.write("run.dag.dagman.log", Log().submit(60).execute(60).data)
+    code, _, err = act("hold", "60.0", "--yes")
+    assert code == Exit.USAGE
+    assert "60.0: DAGMan's own job of run.dag; name the DAG" in err
+    assert schedd.acts() == []
+
+
 def test_read_only_setting_refuses_actions(dagdir: Dagdir, act: Act, schedd: Schedd) -> None:
     dagdir.write("metlmon.toml", b"read_only = true\n")
     for what in ("hold", "exclude-site"):

@@ -260,6 +260,12 @@ def _jobs_of(builder: SnapshotBuilder, session: Session, text: str) -> Iterable[
     if number is None:
         return session.queued_jobs(one_run(builder, text).key)
     view = session.job_view(int(number[1]), int(number[2]))
+    for dag in builder.status().dags if view is None else ():
+        if (dag.cluster, 0) == (int(number[1]), int(number[2])):
+            raise InputError(
+                f"{text}: DAGMan's own job of {plain(dag.file, 60)}; name the DAG, to halt, "
+                "release-dag or remove-dag"
+            )
     if view is None:
         raise InputError(f"{text}: no log has this job")
     return (view.job,)
@@ -300,7 +306,8 @@ def preview_lines(
         lines += _listed("", map(_target_text, request.touched))
     elif request.targets:
         jobs = removed if preview.act is PoolAction.REMOVE_DAG else ()
-        lines.append(f"  DAGMan's job {request.targets[0].id}, and {len(jobs)} jobs with it")
+        with_it = f", and {count(len(jobs), 'job')} with it" if jobs else ""
+        lines.append(f"  DAGMan's job {request.targets[0].id}{with_it}")
         lines += _listed("  ", [_target_text(target(row)) for row in jobs])
     excluded = (
         f"{_target_text(each.target)}: {plain(each.reason, 120)}" for each in preview.left_out
