@@ -421,7 +421,8 @@ _SUBMITTING: Final = re.compile(r"Submitting (?:\S+ )?(?:Node|Job) \S+ job\(s\)"
 
 _EXPLAINS: Final = re.compile(
     r"error|warning|fail|fatal|can'?t|cannot|could not|unable|invalid|illegal|denied|no such|not "
-    r"found|unknown|exceed|missing|bad event|cycle|disallowed|must|duplicate|violate",
+    r"found|unknown|exceed|missing|bad event|cycle|disallowed|must|duplicate|violate|unrecognized|"
+    r"was specified",
     re.IGNORECASE,
 )
 _EXPLAINS_NOTHING: Final = re.compile(
@@ -431,10 +432,10 @@ _EXPLAINS_NOTHING: Final = re.compile(
     r"(?:From submit: )?(?:ERROR: )?Failed to parse command file|Failed to parse dag file|"
     r"Error: (?:Job|PRE|POST|HTCondor) |Job submit |submit command was|Submitting|Running: |"
     r"Warning: failed to get attribute|Can't open directory|Note: |DAG status: |"
-    r"DAGMan Runtime|Done +Pre |Shortcutting |"
+    r"DAGMan Runtime|Done +Pre |Shortcutting |(?:\(obsolete\) )?\[-|"
     r"\w+(?: \(\w+\))? setting: "
 )
-"""Summaries, and lines that any DAGMan writes."""
+"""Summaries, lines that any DAGMan writes, and options in its usage."""
 
 _MESSAGE_PREFIX: Final = re.compile(
     r"(?:From submit: |submit error: |Failed to create new proc id: |ERROR: |Warning: |WARNING: )*"

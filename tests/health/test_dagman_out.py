@@ -510,6 +510,11 @@ ENDS = {
         "... ERROR: a cycle exists in the dag, plese check input",
     ),
     "continued": ("ERROR: cannot parse run.dag:\n\tline 3: node b is unknown",),
+    "usage": (
+        "\nUnrecognized argument: -node b",
+        "\nUsage: condor_dagman -f -t -l .\n\t\t(obsolete) [-AllowLogError]\n\t\t"
+        "[-Notification <never|always|complete|error>]\n\twhere NAME is the name of your DAG.",
+    ),
     "semantics": (
         "Error: DAG semantics violated!  node b was submitted but has unfinished parents!",
     ),
