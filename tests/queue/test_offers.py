@@ -107,6 +107,9 @@ def test_refusals_have_a_reason(rows: tuple[object, ...], word: QueueSnapshot, w
         # Submitted on hold, or its 012 was lost: Health advises to release it.
         (PoolAction.RELEASE, State.IDLE, 5, None),
         (PoolAction.HOLD, State.IDLE, 5, None),
+        # Held while its shadow tries to reach its machine: the 012 follows when that has failed.
+        (PoolAction.RELEASE, State.DISCONNECTED, 5, None),
+        (PoolAction.RELEASE, State.RUNNING, 2, "running: not held"),
         *((PoolAction.REMOVE, state, 5, None) for state in (State.COMPLETED, State.FAILED)),
         (PoolAction.HOLD, State.COMPLETED, 5, "held already"),
         (PoolAction.VACATE, State.COMPLETED, 5, "held: at no machine"),
