@@ -54,7 +54,8 @@ def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
             minimum=18,
             comfortable=30,
             maximum=60,
-            identifies=lambda item: _title(item[0]),
+            # The first and the last of many names are not cut in the middle.
+            identifies=lambda item: "" if item[0].kind == "alike" else _title(item[0]),
         ),
         Column(
             "state",
