@@ -322,10 +322,7 @@ def _add_tails(
         if tail.problem is not None:
             body = [line(" ", (f"not shown: {plain(tail.problem, 200)}", DIM))]
         for text in lines:
-            if limit is None:
-                body.append(line(" ", plain(text, room - 2)))
-            else:
-                body += wrap(plain(text), room - 2, indent=1, limit=2)
+            body += wrap(plain(text, 2 * room), room - 2, indent=1, limit=2)
         title = f"{tail.title}  {name}" if name else tail.title
         if len(lines) < len(tail.lines):
             title += f"  last {len(lines)} lines"

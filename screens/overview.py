@@ -72,6 +72,7 @@ from metlmon.text.spans import (
     symbol_span,
     width,
     wrap,
+    wrap_line,
     wrap_parts,
 )
 from screens.actions import DIRECT
@@ -268,7 +269,8 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         texts = [
             *wrap_parts((title, best), line("  "), cells),
             *run_trouble(self.health, row.key, cells),
-            *(crop(each, cells) for each in self._facts(row, figures) if each),
+            # The best value is in the first line.
+            *(part for each in self._facts(row, None) if each for part in wrap_line(each, cells)),
         ]
         view = self.context.feed.run_view(row.key)
         rows = () if view is None else (*view.epochs, *view.side)

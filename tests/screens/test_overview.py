@@ -281,3 +281,14 @@ async def test_runs_with_long_names_are_told_apart(tmp_path: Path, key: str) -> 
         assert set(re.findall(r"seed(\d)", rows)) == set("012345")
         await seen.press("2")
         assert "seed4" in seen.line("1 run: ")
+
+
+async def test_pane_of_a_run_has_each_fact_once_and_its_job_the_whole_error() -> None:
+    error = (FIXTURES / "demo" / "df298ac7_5_501.err").read_text().split()[-4:]
+    async with opened(session(FIXTURES / "demo"), WIDE) as seen:
+        await seen.press(*["down"] * 4)
+        assert "run4" in seen.under_cursor
+        assert seen.text.count("diverged in epoch 3") == 1
+        seen.app.open_screen("job", 501, 0)
+        await seen.until(lambda: "RuntimeError" in seen.text)
+        assert " ".join(error) in " ".join(line[120:].strip() for line in seen.lines)
