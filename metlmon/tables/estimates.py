@@ -109,7 +109,7 @@ def remaining_text(forecast: Forecast, brief: bool = False) -> str:
     if not excluded:
         return end
     if len(excluded) > 1 or brief:
-        return f"{end} · excludes {count(len(excluded), 'stopped run')}"
+        return f"{end} · excludes {count(len(excluded), 'run')}"
     name, why = excluded[0]
     why = why.removeprefix("is ").removeprefix("was ")
     return f"{end} · excludes {clip_middle(name, 24)} ({why})"
