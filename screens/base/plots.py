@@ -355,24 +355,22 @@ def place(epoch: int) -> float:
 def chart_scale(curves: Sequence[MetricCurve], log: bool, zoom: int = 0) -> Scale | None:
     """Return the scale of the chart; ``zoom``: how often the first half of the epochs is dropped.
 
-    Values of diverged runs from their divergence onwards are ignored: they would flatten others.
+    Values of diverged runs are ignored, as they would flatten others; of the only runs there are,
+    those from their divergence onwards.
     """
     epochs = [point.epoch for curve in curves for point in curve.points]
     last = max(epochs, default=0)
     first = last - max(1, (last - min(epochs, default=0)) // 2**zoom)
-    points = [point for curve in curves for point in curve.points if point.epoch >= first]
-    plausible = [
-        point.value
-        for curve in curves
-        for point in curve.points
-        if point.epoch >= first
-        and not (
-            curve.diverged and curve.since_epoch is not None and point.epoch >= curve.since_epoch
-        )
+    shown = [(curve, each) for curve in curves for each in curve.points if each.epoch >= first]
+    steady = [each.value for curve, each in shown if not curve.diverged]
+    before = [
+        each.value
+        for curve, each in shown
+        if curve.since_epoch is not None and each.epoch < curve.since_epoch
     ]
-    finite = [value for value in plausible if math.isfinite(value)]
-    values = finite or [point.value for point in points]
-    return scale_of(values, [place(point.epoch) for point in points], log)
+    known = ([value for value in values if math.isfinite(value)] for values in (steady, before))
+    values = next(filter(None, known), [each.value for _, each in shown])
+    return scale_of(values, [place(each.epoch) for _, each in shown], log)
 
 
 def run_trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:

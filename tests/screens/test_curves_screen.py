@@ -55,6 +55,15 @@ async def test_first_line_says_whether_runs_learn() -> None:
         assert seen.app.screen.key == RUNS[2].key
 
 
+async def test_run_that_starts_far_above_and_is_lost_flattens_no_other() -> None:
+    """Its first value is 75, the next one NaN; the others are below 1."""
+    async with opened(dagdir_feed(FIXTURES / "gated"), size=NARROW) as seen:
+        await open_curves(seen)
+        scale = [line.split(DRAWN)[0].strip() for line in seen.lines if DRAWN in line]
+        assert all(float(value) <= 1.2 for value in scale)
+        assert "2 values above" in seen.lines[1]
+
+
 async def test_zooming_in_hides_the_first_epochs() -> None:
     def first_epochs(seen: RunningApp) -> list[int]:
         drawn = max(at for at, each in enumerate(seen.lines) if "│" in each or DRAWN in each)
