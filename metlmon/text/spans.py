@@ -197,7 +197,7 @@ def crop_middle(content: str, cells: int) -> str:
     content = content[-end:]
     while cell_len(content) > end:
         content = content[1:]
-    return f"{start}{dots}{content}"
+    return f"{start}{dots}{content.removeprefix(dots)}"
 
 
 def file_name(path: str, cells: int | None) -> str:

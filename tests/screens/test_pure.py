@@ -219,6 +219,8 @@ def test_long_reason_stays_in_its_lines_below_the_table() -> None:
 def test_text_cut_in_the_middle_fits(text: str, cells: int) -> None:
     shown = spans.crop_middle(text, cells)
     assert spans.width(spans.line(shown)) <= cells
+    assert spans.width(spans.line(spans.crop_middle("run0 … check", cells))) <= cells
+    assert "……" not in spans.crop_middle("run0 … check", cells)
 
 
 def test_other_nodes_are_shown_while_active() -> None:
