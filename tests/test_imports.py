@@ -57,12 +57,7 @@ NEVER_AT_FIRST = {
         "metlmon.cli.commands.new",
         "metlmon.cli.commands.act",
     ),
-    *(
-        "screens.submit",
-        "screens.timeline",
-        "screens.sites",
-        "screens.curves",
-    ),
+    *("screens.submit", "screens.timeline", "screens.sites", "screens.curves"),
     *("screens.estimates", "screens.health", "screens.nodes"),
     "metlmon.snapshot.node_tree",
 }

@@ -89,10 +89,7 @@ def test_installed_program_runs(installed: Path) -> None:
     assert where.stdout.startswith(str(installed))
 
 
-SHAPES = {
-    "chain": ("--evaluate",),
-    "multi-node": ("--machines", "2"),
-}
+SHAPES = {"chain": ("--evaluate",), "multi-node": ("--machines", "2")}
 
 
 @pytest.mark.parametrize("shape", SHAPES)

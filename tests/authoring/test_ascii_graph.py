@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from metlmon.authoring.ascii_graph import NARROWEST, draw_graph
 from metlmon.authoring.graph import Graph, GraphNode
-from metlmon.authoring.request import (
-    EnsembleShape,
-    Evaluation,
-    Request,
-    StageRequest,
-)
+from metlmon.authoring.request import EnsembleShape, Evaluation, Request, StageRequest
 from metlmon.authoring.runs import build_graph
 from metlmon.dagman.records import NodeKind
 from metlmon.text.spans import to_ascii
@@ -133,11 +128,7 @@ def test_nodes_before_and_after_all_runs() -> None:
 
 def test_any_graph_is_drawn_in_layers() -> None:
     edges = [("A", "B0"), ("A", "B1"), ("A", "B2"), ("B0", "C"), ("B1", "C"), ("B2", "C")]
-    apart = {
-        "make": NodeKind.PROVISIONER,
-        "beside": NodeKind.SERVICE,
-        "last": NodeKind.FINAL,
-    }
+    apart = {"make": NodeKind.PROVISIONER, "beside": NodeKind.SERVICE, "last": NodeKind.FINAL}
     assert drawn(make_graph([*edges, ("A", "D")], apart), 40) == (
         "make  PROVISIONER, before all others\n"
         "beside  SERVICE, beside all others\n"

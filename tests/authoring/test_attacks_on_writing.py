@@ -19,19 +19,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from metlmon.authoring import write_files as writing_module
-from metlmon.authoring.description import (
-    DescriptionError,
-    example,
-    read_description,
-)
+from metlmon.authoring.description import DescriptionError, example, read_description
 from metlmon.authoring.plan import make_plan
-from metlmon.authoring.request import (
-    EnsembleShape,
-    Evaluation,
-    PlanError,
-    StageRequest,
-    StopRules,
-)
+from metlmon.authoring.request import EnsembleShape, Evaluation, PlanError, StageRequest, StopRules
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli import Exit

@@ -61,8 +61,7 @@ def test_new_directory_has_exactly_these_files(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    zip(NAMES, ["file", "link", "dangling", "directory", "fifo"], strict=True),
+    ("name", "kind"), zip(NAMES, ["file", "link", "dangling", "directory", "fifo"], strict=True)
 )
 def test_nothing_is_overwritten(tmp_path: Path, plan: Plan, name: str, kind: str) -> None:
     directory = plan.request.directory

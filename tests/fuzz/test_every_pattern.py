@@ -20,9 +20,7 @@ import pytest
 import metlmon
 from tests.support.effort import effort
 
-BOUNDED: Final = {
-    "metlmon.redact._HARMLESS_NAME": "looks at names of 200 characters at most",
-}
+BOUNDED: Final = {"metlmon.redact._HARMLESS_NAME": "looks at names of 200 characters at most"}
 """Patterns that are given short texts only, and why that is so."""
 
 LONGEST: Final = 16_000

@@ -287,9 +287,7 @@ FAMILIES: Final[dict[str, Callable[[int], Any]]] = {
 }
 
 
-def test_descriptions_too_long_for_many_nodes_are_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_descriptions_too_long_for_many_nodes_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each node evaluates them separately, so the cost is a product."""
     monkeypatch.setattr(loader, "_MAX_WORK", 10)
     nodes = b"".join(b"JOB n%d x.sub\n" % i for i in range(12))

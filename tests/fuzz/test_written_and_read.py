@@ -12,12 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.dagman.reports import (
-    read_condor_sub,
-    read_jobstate,
-    read_node_status,
-    read_rescue,
-)
+from metlmon.dagman.reports import read_condor_sub, read_jobstate, read_node_status, read_rescue
 from metlmon.jobfiles.training_files import (
     newest_progress,
     printed_values,
@@ -80,10 +75,7 @@ def test_rescue_file_is_read_back(done: set[str], retries: dict[str, int]) -> No
     assert (result.number, result.done, problems) == (3, done, [])
 
 
-@given(
-    st.lists(st.tuples(NAMES, st.integers(0, 10**6)), max_size=6),
-    st.data(),
-)
+@given(st.lists(st.tuples(NAMES, st.integers(0, 10**6)), max_size=6), st.data())
 def test_jobstate_log_is_read_back_in_any_pieces(
     jobs: list[tuple[str, int]], data: st.DataObject
 ) -> None:

@@ -175,11 +175,7 @@ MOST = {"metric": "val_loss", "goal": "max"}
     ],
 )
 def test_rules_stop_a_run(
-    tmp_path: Path,
-    rules: dict[str, Any],
-    losses: list[float],
-    codes: dict[int, int],
-    reason: str,
+    tmp_path: Path, rules: dict[str, Any], losses: list[float], codes: dict[int, int], reason: str
 ) -> None:
     dagdir = GatedDagdir(tmp_path, rules)
     dagdir.trained(losses)

@@ -22,12 +22,7 @@ from metlmon.model.states import State
 from metlmon.remote.paths import NoAnswer
 from metlmon.snapshot import row_text
 from metlmon.snapshot.records import Epoch, GpuHours, Run
-from metlmon.snapshot.row_text import (
-    PAUSED,
-    STOPPED,
-    gate_sentences,
-    gate_symbol,
-)
+from metlmon.snapshot.row_text import PAUSED, STOPPED, gate_sentences, gate_symbol
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.timeline import build_timeline
 from metlmon.stats.totals import break_down

@@ -139,12 +139,7 @@ def terminated(
 
 
 def evicted(
-    head: str,
-    slot: Slot,
-    code: int,
-    subcode: int,
-    reason: str,
-    moved: tuple[int, int],
+    head: str, slot: Slot, code: int, subcode: int, reason: str, moved: tuple[int, int]
 ) -> str:
     none = f"Usr {_clock(0)}, Sys {_clock(0)}"
     return (

@@ -12,15 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from tests.generated import events
-from tests.generated.ensembles import (
-    EPOCHS,
-    ZONE,
-    DagPlan,
-    Ensemble,
-    Execution,
-    Job,
-    Life,
-)
+from tests.generated.ensembles import EPOCHS, ZONE, DagPlan, Ensemble, Execution, Job, Life
 
 IN_NODES_LOG: Final = frozenset(["000", "001", "004", "005", "007", "009", "012", "013", "024"])
 """What DAGMan has written to its own log: no memory, transfers, suspensions, disconnects."""

@@ -15,14 +15,7 @@ from metlmon.cli.main import main
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.live.feed import StatsInput
 from metlmon.model.run import GateStatus
-from metlmon.stats.sweep import (
-    Axis,
-    Grid,
-    GridChoice,
-    grid,
-    next_fixed,
-    next_pair,
-)
+from metlmon.stats.sweep import Axis, Grid, GridChoice, grid, next_fixed, next_pair
 from metlmon.tables import sweep as sweep_table
 from metlmon.text.spans import text
 from tests.generated import sweeps
@@ -188,11 +181,7 @@ def test_remaining_variables_can_be_fixed_by_value(three: StatsInput) -> None:
         cell = found.cells[("1",), ("1",)]
         seen.append((found.fixed, len(cell.runs), cell.runs[0].reached.value, found.excluded_runs))  # type: ignore[union-attr]
         choice = next_fixed(found, choice)
-    assert seen == [
-        ((), 2, 1.17, 0),
-        ((("c", "7"),), 1, 1.17, 6),
-        ((("c", "8"),), 1, 1.18, 6),
-    ]
+    assert seen == [((), 2, 1.17, 0), ((("c", "7"),), 1, 1.17, 6), ((("c", "8"),), 1, 1.18, 6)]
     assert grid(three, choice).fixed == ()
 
 

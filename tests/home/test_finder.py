@@ -144,8 +144,4 @@ def test_queue_gives_the_directories_of_the_users_dag_files() -> None:
     queue: Any = SimpleNamespace(
         where=lambda: ScheddInfo("ap40", "24.0.0", "alice@ap40", None), dagmans=lambda: dagmans
     )
-    assert user_dagdirs(queue) == (
-        "/home/alice/ens",
-        "/home/alice/sweeps/a",
-        "/scratch/alice",
-    )
+    assert user_dagdirs(queue) == ("/home/alice/ens", "/home/alice/sweeps/a", "/scratch/alice")

@@ -68,9 +68,7 @@ def test_process_reads_ensembles_and_takes_new_paths(tmp_path: Path) -> None:
         watched.until_read("holds")
 
 
-def test_dead_process_is_restarted_with_the_same_paths(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_dead_process_is_restarted_with_the_same_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "RESTART_SECONDS", 0.0)
     errors: list[str | None] = []
     with started(FIXTURES / "rescue") as watched:

@@ -113,9 +113,7 @@ def test_lines_appear_at_once_and_newest_is_read_first(tmp_path: Path) -> None:
     assert read == ["rescue", "scripts", "holds"]
 
 
-def test_finished_ensemble_is_read_again_only_on_change(
-    tmp_path: Path,
-) -> None:
+def test_finished_ensemble_is_read_again_only_on_change(tmp_path: Path) -> None:
     dagdir = tmp_path / "ens"
     shutil.copytree(FIXTURES / "holds", dagdir)
     watch = Watch(tmp_path)

@@ -422,12 +422,7 @@ EVENTS: Final[dict[int, tuple[str, bytes, dict[str, Any]]]] = {
     21: (
         "RemoteErrorEvent",
         b"Error from starter on %(host)b:\n\t%(text)b",
-        {
-            "Daemon": "starter",
-            "ExecuteHost": "{host}",
-            "ErrorMsg": "{text}",
-            "CriticalError": True,
-        },
+        {"Daemon": "starter", "ExecuteHost": "{host}", "ErrorMsg": "{text}", "CriticalError": True},
     ),
     22: (
         "JobDisconnectedEvent",

@@ -15,13 +15,7 @@ from metlmon.errors import InputError
 from metlmon.pool.protocol import ErrorKind, QueueJob
 from metlmon.pool.types import PoolError
 from metlmon.pool.worker import WorkerFailure, queue_job
-from metlmon.redact import (
-    HIDDEN,
-    find_secrets,
-    hide_value,
-    might_contain_secret,
-    redact_secrets,
-)
+from metlmon.redact import HIDDEN, find_secrets, hide_value, might_contain_secret, redact_secrets
 from tests.conftest import Shared
 from tests.support.effort import effort
 from tests.support.recordings import FIXTURES

@@ -75,11 +75,7 @@ CAUSES = [
         FRAMES + "«ModuleNotFoundError: No module named 'pytorch_lightning'»\n",
         "no module named pytorch_lightning",
     ),
-    (
-        "python -m",
-        "«/usr/bin/python3: No module named metl.train»\n",
-        "no module named metl.train",
-    ),
+    ("python -m", "«/usr/bin/python3: No module named metl.train»\n", "no module named metl.train"),
     (
         "a shell",
         "+ source /opt/env/bin/activate\n+ python3 train.py\n"
@@ -143,11 +139,7 @@ CAUSES = [
         "array with shape (5654784000,) and data type float64\n",
         "out of memory",
     ),
-    (
-        "without a GPU",
-        FRAMES + "«RuntimeError: No CUDA GPUs are available»\n",
-        "no GPU found",
-    ),
+    ("without a GPU", FRAMES + "«RuntimeError: No CUDA GPUs are available»\n", "no GPU found"),
     (
         "an old driver",
         FRAMES
@@ -249,11 +241,7 @@ CAUSES = [
         f"{BAR}\n«run.sh: line 7: 4242 Segmentation fault      (core dumped) python3 train.py»\n",
         "segmentation fault",
     ),
-    (
-        "an assertion",
-        FRAMES + "«AssertionError: batch 12 is empty»\n",
-        "an assertion failed",
-    ),
+    ("an assertion", FRAMES + "«AssertionError: batch 12 is empty»\n", "an assertion failed"),
     (
         "an exception of its own",
         f"{BAR}\n{FRAMES}«metl.errors.DataError: variant A17C is not in the table»\n"

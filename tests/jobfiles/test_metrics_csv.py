@@ -22,10 +22,7 @@ def read(text: str) -> MetricsTable:
     ("text", "values"),
     [
         # Rows are sparse, several per epoch; those of single steps are left out.
-        (
-            HEAD + "0.1,49,,,,\n,49,0.9,0,,\n,127,,0,0.45,\n,127,,0,,\n",
-            {"val_loss": {0: 0.45}},
-        ),
+        (HEAD + "0.1,49,,,,\n,49,0.9,0,,\n,127,,0,0.45,\n,127,,0,,\n", {"val_loss": {0: 0.45}}),
         (HEAD + "".join(f",{n},{n / 7},0,,\n" for n in range(1000)), {}),
         # Columns are found by name, also below a second header.
         ("epoch,val_loss,step\n3,0.2,5\n", {"val_loss": {3: 0.2}}),

@@ -128,10 +128,7 @@ def test_any_output_raises_nothing(data: bytes) -> None:
         ("val_loss: nan", {None: math.nan}),
         ("Epoch 4, global step 640: 'val_loss' reached 0.27000 (best 0.27000)", {4: 0.27}),
         (METL.replace("v_num=0", "val_loss=0.3"), {}),
-        (
-            "Epoch 3: 100%|##########| 9/9 [00:04<00:00, 35.00it/s, val_loss=0.3]",
-            {3: 0.3},
-        ),
+        ("Epoch 3: 100%|##########| 9/9 [00:04<00:00, 35.00it/s, val_loss=0.3]", {3: 0.3}),
         ("saving 'checkpoints/epoch=4-step=640-val_loss=0.24.ckpt'", {}),
         ("best_val_loss: 0.1, no val_loss yet", {}),
         ("my.val_loss: 0.1", {}),

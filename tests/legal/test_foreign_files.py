@@ -63,11 +63,7 @@ def test_only_logs_of_an_outside_sub_dag_are_read(tmp_path: Path, other: Dagdir,
 )
 @pytest.mark.parametrize("command", [["check", "--json"], ["status", "--json"]], ids=" ".join)
 def test_other_files_are_never_quoted(
-    tmp_path: Path,
-    capsys: Captured,
-    dag: str,
-    command: list[str],
-    text: str,
+    tmp_path: Path, capsys: Captured, dag: str, command: list[str], text: str
 ) -> None:
     (tmp_path / "secret").write_text(text)
     dagdir = Dagdir(tmp_path / "ens", dag.format("../secret") + "\n")

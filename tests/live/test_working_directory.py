@@ -42,10 +42,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 def layout(dag: str, submit: str, log: str, named: str | None = None) -> dict[str, str]:
     """A directory where DAGMan ran: its DAG file, submit file and log."""
-    return {
-        dag: DAG.format(named or submit),
-        submit: f"executable = t.sh\nlog = {log}\nqueue\n",
-    }
+    return {dag: DAG.format(named or submit), submit: f"executable = t.sh\nlog = {log}\nqueue\n"}
 
 
 @pytest.mark.skipif(not CASE.exists(), reason=f"{CASE} is not here")

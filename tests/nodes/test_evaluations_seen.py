@@ -69,9 +69,7 @@ def printed(dag: str, log: Log, capsys: Captured) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_text_status_has_held_and_running_evaluations(
-    capsys: Captured,
-) -> None:
+def test_text_status_has_held_and_running_evaluations(capsys: Captured) -> None:
     """As in the overview: no count of epochs includes them."""
     dag = "JOB run0-train_epoch0 a.sub\nJOB run0-eval_epoch1 e.sub\nJOB run0-eval_epoch2 e.sub\n"
     dag += "PARENT run0-train_epoch0 CHILD run0-eval_epoch1 run0-eval_epoch2\n"

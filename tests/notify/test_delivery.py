@@ -17,12 +17,7 @@ from metlmon.config.user_state import state_lock, state_path
 from metlmon.health.types import KINDS, Health, HealthEntry, Severity
 from metlmon.model.states import DagState, State
 from metlmon.notify import channels
-from metlmon.notify.channels import (
-    CommandChannel,
-    SendError,
-    WebhookChannel,
-    terminal_sequence,
-)
+from metlmon.notify.channels import CommandChannel, SendError, WebhookChannel, terminal_sequence
 from metlmon.notify.delivery import PURPOSE, RETRY_AFTER, Delivery
 from metlmon.notify.events import Message, NotifyEvent, find_events, make_message
 from metlmon.text.formatting import plain

@@ -93,9 +93,7 @@ def test_key_dismisses_changes_after_a_moment(clock: Clock) -> None:
     assert look.show(LATER, changes_since) == ""
 
 
-def test_first_key_after_a_pause_shows_changes(
-    clock: Clock,
-) -> None:
+def test_first_key_after_a_pause_shows_changes(clock: Clock) -> None:
     look = clock.look()
     look.show(status(), changes_since)
     clock.seconds = 7200

@@ -143,10 +143,7 @@ def test_no_epoch_is_late_without_an_end() -> None:
 
 # --- epochs -------------------------------------------------------------------------------------
 
-RUNS = {
-    "run0": Past([HOUR] * 4, age=1800, wait=0),
-    "run1": Past([HOUR] * 4, age=3000, wait=0),
-}
+RUNS = {"run0": Past([HOUR] * 4, age=1800, wait=0), "run1": Past([HOUR] * 4, age=3000, wait=0)}
 TARGETED = tuple(
     QueueJob(1000 * number + 4, 0, 2, annex="gpu-annex", slot=f"slot1_{number}@n1")
     for number in (1, 2)

@@ -23,44 +23,23 @@ from metlmon.placement.planner import (
     plan_state,
     what_if_table,
 )
-from metlmon.placement.types import (
-    Annex,
-    AnnexState,
-    PlacementPlan,
-    RunPlacement,
-)
+from metlmon.placement.types import Annex, AnnexState, PlacementPlan, RunPlacement
 from metlmon.pool.annex_ads import FreeGpus
 from metlmon.snapshot.records import DagDescription, DescribedNode, Ledger, Nodes
 from metlmon.stats.estimates import Interval, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
-from metlmon.tables.advice import (
-    excluded_lines,
-    plan_columns,
-    plan_lines,
-    plan_rows,
-    what_if_title,
-)
+from metlmon.tables.advice import excluded_lines, plan_columns, plan_lines, plan_rows, what_if_title
 from metlmon.tables.estimates import approximate_text
 from metlmon.text.spans import text
 from tests.conftest import Shared
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile, runs
-from tests.support.run_histories import (
-    A40,
-    NOON,
-    Past,
-    basis,
-    lost,
-    recorded,
-    with_executions,
-)
+from tests.support.run_histories import A40, NOON, Past, basis, lost, recorded, with_executions
 
 NOW = Ledger("/ens", NOON, True)
 
 
 def values_of(
-    profiles: list[PoolProfile],
-    epochs_left: list[int],
-    hours_left: float | None = None,
+    profiles: list[PoolProfile], epochs_left: list[int], hours_left: float | None = None
 ) -> PlanInput:
     supplies = find_supplies(by_pool(profiles), NOW)
     if hours_left is not None:

@@ -215,11 +215,7 @@ def test_dagmans_that_name_each_other_are_resolved() -> None:
         # Submitted from above.
         (dagman(dag="ens/ens.dag", directory="/home/anna"), "ens.dag", True),
         # A name with blanks, as DAGMan reads it.
-        (
-            replace(dagman(dag="'my ens.dag'"), log="my ens.dag.dagman.log"),
-            "my ens.dag",
-            True,
-        ),
+        (replace(dagman(dag="'my ens.dag'"), log="my ens.dag.dagman.log"), "my ens.dag", True),
         # A job that merely has such arguments.
         (job(9, arguments="-Dag ens.dag"), "ens.dag", False),
         (replace(dagman(), log="/home/ben/ens.dag.dagman.log"), "ens.dag", False),

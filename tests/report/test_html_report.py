@@ -99,9 +99,7 @@ def test_drawings_are_well_formed_and_described(name: str) -> None:
 
 def test_ensemble_of_one_day_has_no_bars_by_day() -> None:
     html = page_of("trainer")
-    assert re.findall(r'<figure id="figure-([a-z_]+)"', html) == [
-        *("epochs", "times", "causes"),
-    ]
+    assert re.findall(r'<figure id="figure-([a-z_]+)"', html) == ["epochs", "times", "causes"]
 
 
 # --- in a browser -----------------------------------------------------------------------------

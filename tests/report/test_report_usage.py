@@ -19,10 +19,7 @@ from metlmon.report.document import tables_json
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import render_markdown
 from metlmon.report.to_text import text_lines
-from metlmon.report.usage import (
-    ReportUsage,
-    make_box_plot,
-)
+from metlmon.report.usage import ReportUsage, make_box_plot
 from metlmon.report.usage_tables import cause_table, resource_table
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.usage import GroupUsage

@@ -10,14 +10,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.report.document import (
-    BandSeries,
-    BoxChart,
-    Chart,
-    LevelChart,
-    ReportFigure,
-    TimeChart,
-)
+from metlmon.report.document import BandSeries, BoxChart, Chart, LevelChart, ReportFigure, TimeChart
 from metlmon.report.to_html import TIME_TICKS, nice_ticks, render_svg, tick_text, time_ticks
 from metlmon.report.usage import make_box_plot
 

@@ -60,9 +60,7 @@ def upgrade(origin: str | None) -> list[str]:
     return [*lines, *([f"Origin: {origin}"] if origin is not None else [])]
 
 
-async def test_page_loads_nothing_foreign_and_runs_no_name(
-    server: DashboardServer,
-) -> None:
+async def test_page_loads_nothing_foreign_and_runs_no_name(server: DashboardServer) -> None:
     page = await ask(server, f"/?token={server.token}")
     assert page.status == 200
     policy = page.headers["content-security-policy"]

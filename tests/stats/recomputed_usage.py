@@ -193,10 +193,7 @@ def cells(entries: list[Entry]) -> dict[str, Any]:
                 cell["at_most"].append(label)
         for end in ("requested", "allocated"):
             known = [t[f"{name}_{end}"] for t in tables if t.get(f"{name}_{end}") is not None]
-            cell |= {
-                f"{end}_min": min(known, default=None),
-                f"{end}_max": max(known, default=None),
-            }
+            cell |= {f"{end}_min": min(known, default=None), f"{end}_max": max(known, default=None)}
         result[name] = cell
     return result
 

@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.feed import StatsInput
-from metlmon.stats.backtest import (
-    Backtest,
-    BacktestSummary,
-    Prediction,
-    backtest,
-    predict_naively,
-)
+from metlmon.stats.backtest import Backtest, BacktestSummary, Prediction, backtest, predict_naively
 from metlmon.stats.estimates import counted_epochs
 from tests.conftest import Shared
 from tests.generated.varied import EVICTIONS, REMOVED, varied

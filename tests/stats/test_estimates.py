@@ -15,12 +15,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.clock import Clock
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Ledger
-from metlmon.stats.estimates import (
-    Forecast,
-    Interval,
-    Rate,
-    make_forecast,
-)
+from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.stats.simulation import KaplanMeier, Lifetime
 from metlmon.tables import estimates as estimates_table
 from metlmon.text.spans import to_ascii

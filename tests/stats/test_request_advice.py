@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.stats.requests import (
-    RequestAdvice,
-    advise_requests,
-    advised_fields,
-)
+from metlmon.stats.requests import RequestAdvice, advise_requests, advised_fields
 from tests.conftest import shared_path
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.event_logs import Log
@@ -163,9 +159,7 @@ def test_usage_prints_fitting_requests(tmp_path: Path, capsys: Captured) -> None
         assert (rows[0]["suggested"] is None) == (measured < 5)
 
 
-def test_gain_counts_slots_matched_only_by_the_advice(
-    tmp_path: Path,
-) -> None:
+def test_gain_counts_slots_matched_only_by_the_advice(tmp_path: Path) -> None:
     """Of ten slots four have enough memory only for the advised request, two of them with a GPU."""
     big = dict.fromkeys(("request_disk", "request_cpus", "request_gpus"), float(64 * GB))
     big |= {"request_memory": 65536.0, "gpus_minimum_memory": 81920.0}

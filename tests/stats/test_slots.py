@@ -184,11 +184,7 @@ def queued(
     name: str, epochs: int, done: int = 0, executing: bool = False, group: int | None = 0
 ) -> QueuedRun:
     return QueuedRun(
-        key=name,
-        executing=executing,
-        done=done,
-        seconds=[100.0] * epochs,
-        groups=[group] * epochs,
+        key=name, executing=executing, done=done, seconds=[100.0] * epochs, groups=[group] * epochs
     )
 
 

@@ -10,15 +10,7 @@ from metlmon.live.feed import JobFiles
 from metlmon.model.job_events import NodeKey
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_tree import DagNodes
-from metlmon.snapshot.records import (
-    DagDescription,
-    Job,
-    JobView,
-    Ledger,
-    NodeRow,
-    Nodes,
-    RunView,
-)
+from metlmon.snapshot.records import DagDescription, Job, JobView, Ledger, NodeRow, Nodes, RunView
 from tests.support.sample_snapshots import FakeFeed, update
 
 
@@ -26,10 +18,7 @@ class BuilderFeed(FakeFeed):
     """Shows what was read of a dagdir called ``name``, and what its trainings wrote."""
 
     def __init__(
-        self,
-        builder: SnapshotBuilder,
-        name: str = "ensemble",
-        files: JobFiles | None = None,
+        self, builder: SnapshotBuilder, name: str = "ensemble", files: JobFiles | None = None
     ) -> None:
         super().__init__(update(builder.status()), Path("/nowhere") / name)
         self.builder = builder

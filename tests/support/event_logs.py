@@ -184,10 +184,7 @@ class Log:
         return self.raw(13, job, "Job was released.", "\tvia condor_release\n", at)
 
     def remove(
-        self,
-        job: int | tuple[int, int],
-        reason: str = "via condor_rm (by user ada)",
-        at: str = "",
+        self, job: int | tuple[int, int], reason: str = "via condor_rm (by user ada)", at: str = ""
     ) -> Log:
         return self.raw(9, job, "Job was aborted.", f"\t{reason}\n", at)
 

@@ -43,10 +43,7 @@ SITES = (
 HERE = ScheddInfo("ap1.example.org", "23.9.6", "someone@example.org", "/usr/bin/condor_submit_dag")
 NOW = 1_763_100_840.0
 WORD = QueueSnapshot(
-    schedd="ap40.example.org",
-    version="25.0.4",
-    user="someone@example.org",
-    queried_at=NOW - 12,
+    schedd="ap40.example.org", version="25.0.4", user="someone@example.org", queried_at=NOW - 12
 )
 DAGMAN = 14690000
 """The cluster of every DAG's DAGMan."""

@@ -9,10 +9,7 @@ from tests.support.event_logs import Log
 
 
 def ran(
-    directory: Path,
-    done: Iterable[str] = (),
-    removed: Iterable[str] = (),
-    rescue: bool = True,
+    directory: Path, done: Iterable[str] = (), removed: Iterable[str] = (), rescue: bool = True
 ) -> None:
     """Write jobs of these nodes to the log, and the rescue file that DAGMan writes when it was
     removed or a node failed."""

@@ -75,9 +75,7 @@ def test_call_has_method_path_and_headers(tracker: FaultyTracker, client: Tracki
 
 
 @pytest.mark.parametrize(
-    "body",
-    [b"[]", b"7", b"{", b"\xff", b'{"runs": 3}', b"[" * 100_000],
-    ids=repr,
+    "body", [b"[]", b"7", b"{", b"\xff", b'{"runs": 3}', b"[" * 100_000], ids=repr
 )
 def test_other_answers_are_one_sentence(
     body: bytes, tracker: FaultyTracker, client: TrackingClient
@@ -152,10 +150,7 @@ def test_loopback_uses_no_proxy(
 
 
 def test_credential_files_in_the_home_are_not_used(
-    tracker: FaultyTracker,
-    client: TrackingClient,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tracker: FaultyTracker, client: TrackingClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".netrc").write_text("default login ada password other\n")

@@ -34,10 +34,7 @@ from tests.support.tracking_server import StoredRun, TrackingServer
 
 pytestmark = pytest.mark.xdist_group("tracking")
 
-ENSEMBLES: Final = {
-    "trainer": FIXTURES / "trainer",
-    "pool-ensemble": "examples/pool-ensemble",
-}
+ENSEMBLES: Final = {"trainer": FIXTURES / "trainer", "pool-ensemble": "examples/pool-ensemble"}
 
 
 def export(

@@ -359,11 +359,7 @@ def test_damaged_checkpoint_has_its_own_exit_status(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [
-        (("--seed", 2), "seed"),
-        (("--data", "table.tsv"), "data"),
-        (("--uuid", "another"), "uuid"),
-    ],
+    [(("--seed", 2), "seed"), (("--data", "table.tsv"), "data"), (("--uuid", "another"), "uuid")],
 )
 def test_checkpoint_of_another_run_is_refused(
     begun: Path, arguments: tuple[object, ...], named: str

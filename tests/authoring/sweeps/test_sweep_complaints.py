@@ -77,10 +77,7 @@ IN_THE_WORKFLOW = [
     (TWO + "JOB g0 x.sub\n", "w.dag:3: g0 would be a node, and is a run of g (w.dag:1) already"),
     (TWO + "JOB x x.sub\nJOB x y.sub\n", "w.dag:4: x is declared already (w.dag:3)"),
     (TWO + "FINAL x x.sub\nFINAL y y.sub\n", "w.dag:4: a DAG has one FINAL node"),
-    (
-        TWO + "FINAL x x.sub\nPARENT g CHILD x\n",
-        "x is a FINAL node (w.dag:3), outside",
-    ),
+    (TWO + "FINAL x x.sub\nPARENT g CHILD x\n", "x is a FINAL node (w.dag:3), outside"),
     (TWO + "FINAL g0-train_epoch0 x.sub\n", "w.dag:3: g0-train_epoch0 is a node of the run g0"),
     (TWO + "PARENT g CHILD g\n", "w.dag:3: nodes wait for each other in a circle: g"),
     (TWO + "JOB x x.sub\nPARENT g CHILD x\nPARENT x CHILD g0\n", "w.dag:5: nodes wait"),
@@ -122,10 +119,7 @@ IN_THE_WORKFLOW = [
 ]
 
 IN_THE_TEMPLATE = [
-    (
-        "VARS {run}-train_epoch0 x={b}\n",
-        "t.subdag:1: nothing is called {b}; there are {a}",
-    ),
+    ("VARS {run}-train_epoch0 x={b}\n", "t.subdag:1: nothing is called {b}; there are {a}"),
     ("VARS {run}-train_epoch0 x={rnu}\n", "t.subdag:1: nothing is called {rnu}; is {run} meant?"),
     (
         CHAIN + "VARS {run}-train_epoch7 x=1\n",
@@ -142,10 +136,7 @@ IN_THE_TEMPLATE = [
     (CHAIN + "PARENT {run}-train_epoch1 CHILD {run}-train_epoch0\n", "wait for each other in a ci"),
     (CHAIN + "FINAL {run}-end x.sub\n", "t.subdag:3: a DAG has one FINAL node, and g0-end is one"),
     (CHAIN + "SPLICE {run}-x x.dag\n", "t.subdag:3: a template (w.dag:1) cannot hold SPLICE"),
-    (
-        CHAIN + "GEN SUBDAG h t.subdag a from\n 1\n",
-        "a template (w.dag:1) cannot hold GEN",
-    ),
+    (CHAIN + "GEN SUBDAG h t.subdag a from\n 1\n", "a template (w.dag:1) cannot hold GEN"),
     (CHAIN + "NODE_STATUS_FILE {run}.status\n", "t.subdag:3: a DAG has one NODE_STATUS_FILE"),
     (CHAIN + "RETRY {run}-train_epoch0 {run}\n", "t.subdag:3: RETRY: Invalid max retry value 'g0'"),
     (
@@ -176,10 +167,7 @@ IN_THE_TEMPLATE = [
         'VARS {run}-train_epoch0 ResourceName="a\\" || true || \\""\n',
         "t.subdag:1: 'a\" || true || \"' cannot be a site's name",
     ),
-    (
-        "VARS {run}-train_epoch0 run_uuid=../{run}\n",
-        "run_uuid of g0-train_epoch0 names",
-    ),
+    ("VARS {run}-train_epoch0 run_uuid=../{run}\n", "run_uuid of g0-train_epoch0 names"),
 ]
 
 

@@ -344,11 +344,7 @@ def test_dagman_commands_are_passed_on(tmp_path: Path) -> None:
     assert (first.pre, first.defer, first.skip_code) == ("look.sh", (4, 60), 9)
     assert last.post == "tidy.sh 2 $JOB"
     kinds = {node.name: node.kind for node in graph.nodes if node.run is None}
-    assert kinds == {
-        "end": NodeKind.FINAL,
-        "p": NodeKind.PROVISIONER,
-        "s": NodeKind.SERVICE,
-    }
+    assert kinds == {"end": NodeKind.FINAL, "p": NodeKind.PROVISIONER, "s": NodeKind.SERVICE}
     assert set(graph.lines) == {
         *(f"CATEGORY g{run}-train_epoch{e} c{run}" for run in (0, 1) for e in (0, 1)),
         *("MAXJOBS c0 2", "MAXJOBS c1 2", "CONFIG dag.conf", "NODE_STATUS_FILE my.status 10"),

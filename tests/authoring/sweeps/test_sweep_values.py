@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.authoring.request import (
-    MAX_VALUES,
-    PlanError,
-    SweepMode,
-    SweepRequest,
-    SweptVariable,
-)
+from metlmon.authoring.request import MAX_VALUES, PlanError, SweepMode, SweepRequest, SweptVariable
 from metlmon.authoring.sweeps.values import labelled_values, points, values
 
 
