@@ -380,13 +380,20 @@ def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
     return discovery
 
 
+_REMEDIES: Final = {
+    "missing-file": "see who may read it (ls -l), or ask its owner",
+    "cycle": "DAGMan could not end it: remove one of these PARENT … CHILD lines, then look again",
+}
+"""What to do about an error of a whole DAG file, by its kind."""
+
+
 def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
     if errors:
         more = f" (and {len(errors) - 1} more DAG files)" if len(errors) > 1 else ""
         advice = (
             "DAGMan would refuse it: mend this line, then look again"
             if errors[0].line is not None
-            else "see who may read it (ls -l), or ask its owner"
+            else _REMEDIES.get(errors[0].kind, "mend the DAG file, then look again")
         )
         return f"{dagdir}{os.sep}{errors[0]}{more}; {advice}"
     try:
