@@ -411,19 +411,15 @@ def _inferred_annex(site: SiteLife, ledger: Ledger) -> Annex:
 
 
 def _unseen_annex(jobs: Sequence[Job]) -> Annex:
-    """An annex that jobs name, but neither a log, the schedd nor a collector shows.
-
-    Where one of them ran it was there, in slots whose annex the log does not have.
-    """
+    """An annex that jobs name, but neither a log, the schedd nor a collector shows."""
     name, idle = jobs[0].target_annex or "", sum(job.state is State.IDLE for job in jobs)
-    ran = any(job.executions for job in jobs)
     return Annex(
         name=name,
         site="",
-        state=AnnexState.UNKNOWN if ran else AnnexState.NEVER_SEEN,
+        state=AnnexState.NEVER_SEEN,
         inferred=True,
         jobs_idle=idle,
-        warnings=(_waiting_text(name, idle, AnnexState.NEVER_SEEN),) if idle and not ran else (),
+        warnings=(_waiting_text(name, idle, AnnexState.NEVER_SEEN),) if idle else (),
     )
 
 

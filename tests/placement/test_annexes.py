@@ -203,17 +203,6 @@ def test_annex_has_the_balance_of_its_allocation() -> None:
 # --- warnings -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ran", [True, False])
-def test_annex_whose_jobs_ran_was_there(ran: bool) -> None:
-    stats = basis({"run0": Past([HOUR], running=False)})
-    (job,) = stats.ledger.jobs
-    executions = stats.ledger.executions if ran else ()
-    named = replace(job, target_annex="spring", executions=executions)
-    found = report(answer(), replace(stats, ledger=replace(stats.ledger, jobs=(named,))))
-    (row,) = (each for each in found.annexes if each.name == "spring")
-    assert row.state is (AnnexState.UNKNOWN if ran else AnnexState.NEVER_SEEN)
-
-
 def test_jobs_waiting_for_a_gone_annex_are_warned_of() -> None:
     jobs = tuple(QueueJob(number, 0, 1, annex="old-annex") for number in (1, 2))
     found = report(answer(jobs=jobs))
