@@ -34,7 +34,6 @@ def _pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
 @pytest.fixture(name="own", autouse=True)
 def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A template, and an empty current directory."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return nap(tmp_path / "own")
@@ -316,15 +315,14 @@ def test_submit_submits_to_the_pool(capsys: Captured, own: str, pool: FakePool) 
 
 
 def test_second_and_read_only_submissions_are_refused(
-    capsys: Captured, own: str, pool: FakePool, tmp_path: Path
+    capsys: Captured, own: str, pool: FakePool, user: Path
 ) -> None:
     run_new(capsys, f"--template {own}")
     ran(Path("ensemble"), done=["run0-train_epoch0"])
     code, _, err = run_new(capsys, "ensemble --runs 5 --submit")
     assert code == Exit.USAGE
     assert "metlmon act resubmit ensemble" in err
-    (tmp_path / "config" / "metlmon").mkdir(parents=True)
-    (tmp_path / "config" / "metlmon" / "metlmon.toml").write_text("read_only = true\n")
+    user.write_text("read_only = true\n")
     code, _, err = run_new(capsys, f"other --template {own} --submit")
     assert code == Exit.USAGE
     assert "read_only" in err

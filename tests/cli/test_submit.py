@@ -31,7 +31,6 @@ def _pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
 @pytest.fixture(name="own")
 def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A template, and an empty current directory."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return nap(tmp_path / "own")
@@ -198,15 +197,9 @@ def test_existing_dag_is_kept_without_force(capsys: Captured, own: str, pool: Fa
 
 
 def test_read_only_setting_refuses_submission(
-    capsys: Captured,
-    own: str,
-    pool: FakePool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured, own: str, pool: FakePool, user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = tmp_path / "config" / "metlmon" / "metlmon.toml"
-    settings.parent.mkdir(parents=True)
-    settings.write_text("read_only = true\n")
+    user.write_text("read_only = true\n")
     monkeypatch.setattr(new, "is_terminal", lambda: True)
     for how in (["--yes"], []):
         code, _, err = spoken(capsys, "--template", own, *how)

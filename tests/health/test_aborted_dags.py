@@ -119,6 +119,19 @@ def test_return_0_is_an_intended_end(tmp_path: Path, how: str, value: int, remov
     ]
 
 
+def test_return_0_ends_sub_dags_too(tmp_path: Path) -> None:
+    dagdir = aborted(tmp_path, "job", 42, removal=BY_SCHEDD.replace("100", "90"))
+    extra = "ABORT-DAG-ON a-train_epoch1 42 RETURN 0\nSUBDAG EXTERNAL s inner.dag"
+    dagdir.write("run.dag", chains({"a": 4}, extra=extra))
+    dagdir.write("inner.dag", chains({"b": 2}))
+    inner = Out().start("01-01 08:00:00", cluster=90).say("Received SIGUSR1", "01-01 12:00:00")
+    dagdir.write("inner.dag.dagman.out", inner.exit(2, "01-01 12:00:00", 90).data)
+    status, health = read(dagdir.reader(), tmp_path)
+    assert not health.open_entries
+    stops = [run.gate.stopped for run in status.runs if run.gate is not None]
+    assert [stop and stop.epoch for stop in stops] == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("ending", "why"),
     [
