@@ -1212,14 +1212,6 @@ class Ledger(Struct, frozen=True):
     dagmans: tuple[DagmanLife, ...] = ()
     item: str = "epoch"
 
-    def __eq__(self, other: object) -> bool:
-        """Whether all fields except ``seconds_between`` are equal."""
-        return isinstance(other, Ledger) and all(
-            getattr(self, name) == getattr(other, name)
-            for name in self.__struct_fields__
-            if name != "seconds_between"
-        )
-
     @property
     def trainings(self) -> list[Execution]:
         """The executions of epochs, in slots of a pool."""

@@ -61,10 +61,6 @@ class Axis(Struct, frozen=True):
     names: tuple[str, ...]
     points: tuple[Point, ...]
 
-    @property
-    def title(self) -> str:
-        return " + ".join(self.names)
-
 
 class SweepVariables(Struct, frozen=True):
     """The swept ``variables`` of an ensemble, in the order of the DAG.
