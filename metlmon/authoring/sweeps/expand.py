@@ -230,7 +230,7 @@ class RunTemplate(Scope):
         self.names = {RUN: (Precedence.RUN, list(self.nodes))}
         for region, where in of_type(commands, RegionCommand):
             if region.name in self.names:
-                raise PlanError(f"{where}: the region {region.name} is there twice")
+                raise PlanError(f"{where}: the region {region.name} is there twice; take one out")
             self.add_region(region, where)
         # Unknown names and placeholders are found now, at the first line that has one.
         for read in commands:
