@@ -39,6 +39,9 @@ STEP: Final = 2
 
 NAME_LIMIT: Final = 200
 
+FIRST_NAME: Final = 24
+"""Length of a name that fits into the column at 80 columns."""
+
 TreeItem = tuple[TreeRow, NodeRow | None, NodeRow | None]
 """A row, its node, and the worst node in it if it has none itself."""
 
@@ -54,8 +57,7 @@ def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
             minimum=18,
             comfortable=30,
             maximum=60,
-            # The first and the last of many names are not cut in the middle.
-            identifies=lambda item: "" if item[0].kind == "alike" else _title(item[0]),
+            identifies=lambda item: _identity(item[0]),
         ),
         Column(
             "state",
@@ -137,6 +139,16 @@ def _title(row: TreeRow) -> str:
         return plain(row.title, NAME_LIMIT)
     ranges = row.kind in ("alike", "line")
     return name_range(row.first, row.last) if ranges else file_name(row.title, 60)
+
+
+def _identity(row: TreeRow) -> str:
+    """The part of a title that is shortened where it resembles others.
+
+    Of several nodes none if the first name fits: what is cut off then is the last name.
+    """
+    if row.kind == "alike" or (row.kind == "line" and len(row.first) <= FIRST_NAME):
+        return ""
+    return _title(row)
 
 
 def _node_title(row: TreeRow, node: NodeRow | None) -> Line:
