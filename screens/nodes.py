@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import ClassVar, Final
 
 from metlmon.health.build import make_health
 from metlmon.jobfiles.error_lines import NO_ERRORS
+from metlmon.live.discovery import natural_sort_key
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
@@ -156,6 +157,21 @@ class NodeList:
         else:
             screen.context.open_screen("job", *node.jobs[-1])
 
+    def selection(self, screen: ActionScreen, keys: Iterable[str]) -> Selection:
+        """Select the jobs of the last submission of the nodes with these keys of rows.
+
+        Also of nodes whose rows are not shown now. Without any node: all DAGs.
+        """
+        ids = (key.partition(SCOPE) for key in sorted(keys, key=natural_sort_key))
+        details = (self._node(screen.context.feed, (dag, name)) for dag, _, name in ids)
+        nodes = [node for node in details if node is not None]
+        if not nodes:
+            return Selection("nothing", (), screen.context.snapshot.status.dags)
+        names = screen.name_or_count([node.node for node in nodes], "node")
+        last_jobs = [job for node in nodes for job in node.jobs if job[0] == node.jobs[-1][0]]
+        jobs = screen.job_rows(last_jobs)
+        return Selection(names, jobs, screen.dags_of(node.dag for node in nodes))
+
     # --- folding --------------------------------------------------------------------------
 
     def fold(self, key: str | None, is_open: bool) -> str | None:
@@ -221,14 +237,4 @@ class NodesScreen(TreeScreen, ActionScreen):
         self._all_nodes.open(self, key)
 
     def selection(self) -> Selection:
-        """Select the jobs of the last submission of the marked or current nodes."""
-        keys = self.table.marks or {self.table.cursor}
-        rows = (self._all_nodes.row_with_key(key) for key in keys)
-        details = (self._all_nodes.detail(self.context.feed, row) for row in rows)
-        nodes = [node for node in details if node is not None]
-        if not nodes:
-            return Selection("nothing", (), self.context.snapshot.status.dags)
-        names = self.name_or_count([node.node for node in nodes], "node")
-        last_jobs = [job for node in nodes for job in node.jobs if job[0] == node.jobs[-1][0]]
-        jobs = self.job_rows(last_jobs)
-        return Selection(names, jobs, self.dags_of(node.dag for node in nodes))
+        return self._all_nodes.selection(self, self.chosen_keys)

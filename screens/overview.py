@@ -396,7 +396,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
     def hidden_actions(self) -> Collection[str]:
         snapshot, hidden = self.context.snapshot, TREE_ACTIONS
         if self.node_list is not None:
-            hidden = frozenset({"sort"})
+            hidden = frozenset({"sort", "compare"})
         elif snapshot.opened and not (snapshot.status.dags or snapshot.status.runs):
             hidden = RUN_ACTIONS
         pane = () if self.query_one(SelectionPane).display else ("section",)
@@ -430,9 +430,12 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
     def selection(self) -> Selection:
         """The marked runs, or the one under the cursor, with their queued jobs.
 
-        A run without queued jobs has its latest job instead. Without any run: all DAGs.
+        A run without queued jobs has its latest job instead. Without any run: all DAGs. Of a DAG
+        without runs: its nodes, as on the Nodes screen.
         """
-        runs = self.chosen_rows if self.node_list is None else []
+        if self.node_list is not None:
+            return self.node_list.selection(self, self.chosen_keys)
+        runs = self.chosen_rows
         if not runs:
             return Selection("nothing", (), self.context.snapshot.status.dags)
         jobs: list[Job] = []

@@ -13,6 +13,7 @@ from metlmon.snapshot.row_text import state_reason
 from metlmon.text.record_json import json_of
 from metlmon.text.spans import text, width
 from screens.overview import special_nodes
+from tests.support.acting_app import opened_to_act
 from tests.support.builder_feed import BuilderFeed
 from tests.support.commands import Captured, text_output
 from tests.support.event_logs import Log, read_ensemble
@@ -88,6 +89,18 @@ async def test_overview_shows_nodes_of_a_dag_without_training() -> None:
         assert "   work_003" not in seen.text
         await seen.press("6")
         assert " Nodes  44" in seen.text
+
+
+@pytest.mark.parametrize("keys", [(), ("6",)], ids=["overview", "nodes"])
+async def test_marked_node_is_acted_on_though_filtered_out(keys: tuple[str, ...]) -> None:
+    async with opened_to_act(feed=feed(), size=WIDE) as seen:
+        await seen.press(*keys, "slash", *"held", "enter", "space")
+        await seen.press("escape", "slash", *"failed", "enter", "a")
+        assert "Act on work_003" in seen.text
+        assert "job 13.0" in seen.line("release")
+        await seen.press("escape", "escape", "ctrl+a")
+        assert "marked" in seen.text
+        assert "compares" not in seen.text, "these are no runs"
 
 
 async def test_cursor_stays_on_its_node() -> None:
