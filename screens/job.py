@@ -39,7 +39,7 @@ from metlmon.model.sites import alias_of
 from metlmon.model.states import TERMINAL, UNPLACED, Outcome, State
 from metlmon.pool import job_tools
 from metlmon.redact import redact_secrets
-from metlmon.remote.paths import NoAnswer, as_typed
+from metlmon.remote.paths import NoAnswer, as_typed, host_of
 from metlmon.snapshot.records import EventLine, Execution, Job, JobView, Transfer, UsageRow
 from metlmon.stats.lineage import CheckpointOrigin, lineage
 from metlmon.tables import curves as curves_table
@@ -1141,18 +1141,26 @@ class OutputScreen(JobTools, FilterKeys):
         if self.app.is_web:
             self.show_message("a pager needs a terminal: a browser has none")
             return
-        names = self._output_names()
-        command = shlex.split(os.environ.get("PAGER", "")) or ["less"]
+        names, dagdir = self._output_names(), self.context.feed.dagdir
+        pager = os.environ.get("PAGER", "")
+        try:
+            command = shlex.split(pager) or ["less"]
+        except ValueError as error:
+            self.show_message(f"$PAGER is {plain(pager, 40)!r}: {error}")
+            return
         tool = shutil.which(command[0])
         if not names or tool is None:
             why = f"{command[0]} is not installed here" if names else "there is no output file"
             self.show_message(why)
             return
+        if host := host_of(dagdir):
+            self.show_message(f"a pager opens only files of this machine: this one is on {host}")
+            return
         try:
-            path = output_file(self.context.feed.dagdir, names[0][1])
+            path = output_file(dagdir, names[0][1])
             with self.app.suspend():
                 subprocess.run([tool, *command[1:], str(path)], check=False)
-        except (UnreadableFile, OSError) as error:
+        except (UnreadableFile, NoAnswer, OSError) as error:
             self.show_message(f"{command[0]}: {error}")
         self.app.refresh()
 
@@ -1185,8 +1193,8 @@ class OutputScreen(JobTools, FilterKeys):
         try:
             path = output_file(self.context.feed.dagdir, name)
             found = search.find(path, offset, backward)
-        except UnreadableFile as reason:
-            problem = str(reason)
+        except Exception as error:
+            problem = sentence_of(error, "the search failed", UnreadableFile, NoAnswer)
         self.call_later(self._end_search, search, found, problem)
 
     def _end_search(self, search: Search, found: int | None, problem: str | None) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from metlmon.live import output_pager
 from metlmon.live.output_pager import OutputPage
+from metlmon.remote.paths import NoAnswer
 from screens.app import AppOptions
 from screens.job import OutputScreen, ToolScreen
 from tests.support.patience import PATIENCE
@@ -116,6 +117,29 @@ async def test_text_is_found_anywhere(dagdir: Path) -> None:
         assert isinstance(seen.app.screen, OutputScreen), "esc clears the text first"
         await seen.press("escape")
         assert not isinstance(seen.app.screen, OutputScreen)
+
+
+async def test_failed_search_ends_and_the_other_file_is_shown(
+    dagdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(*_: object) -> None:
+        raise NoAnswer("submit.example.org does not answer")
+
+    async with opened(session(dagdir), MIDDLE) as seen:
+        await open_output(seen, dagdir)
+        with monkeypatch.context() as broken:
+            broken.setattr(output_pager.Search, "find", find)
+            await seen.press("slash", *"step 012345", "enter")
+        assert "submit.example.org does not answer" in seen.text
+        assert "searching" not in seen.text
+        await seen.press("full_stop")
+        await seen.until(lambda: seen.lines[1].startswith("step 012345"))
+        await seen.press("v")
+        await seen.until(lambda: "it is empty" in seen.text)
+        assert "[v] .out" in seen.lines[0]
+        monkeypatch.setenv("PAGER", "less 'unended")
+        await seen.press("ctrl+v")
+        assert "$PAGER is" in seen.text
 
 
 def install(directory: Path, name: str, script: str) -> None:
