@@ -287,7 +287,7 @@ class HealthScreen(ListScreen, ActionScreen):
         if entry is not None and len(entry.runs) == 1:
             self.context.open_screen("run", entry.runs[0])
         elif entry is not None:
-            self.show_message("[enter] lists its jobs" if entry.jobs else "it concerns no run")
+            self.show_message(_about_runs(entry))
 
     def advised(self) -> HealthEntry | None:
         """The entry under the cursor."""
@@ -297,6 +297,13 @@ class HealthScreen(ListScreen, ActionScreen):
         chosen = self.chosen_rows
         name = plain(chosen[0].text, 40) if len(chosen) == 1 else f"{len(chosen)} entries"
         return select(self, name, chosen)
+
+
+def _about_runs(entry: HealthEntry) -> str:
+    """Why none is opened for an entry that does not concern one run."""
+    if entry.kind not in SITE_KINDS | FILE_KINDS and (entry.jobs or entry.runs):
+        return f"[enter] lists its {'jobs' if entry.jobs else 'runs'}"
+    return f"it concerns {count(len(entry.runs), 'run') if entry.runs else 'no run'}"
 
 
 class EntryScreen(ListScreen, ActionScreen):

@@ -201,6 +201,21 @@ async def test_site_entry_leads_to_its_executions(tmp_path: Path) -> None:
         assert "Hole" in seen.lines[0]
 
 
+@pytest.mark.parametrize(("dagdir", "filter_text", "message"), [
+    ("rescue-missing", "condor_rm", "[enter] lists its runs"),
+    ("quota", "disk", "[enter] lists its jobs"),
+    ("wrong-site", "requested", "it concerns 3 runs"),
+    ("dag-held", "DAGMan", "it concerns no run"),
+])  # fmt: skip
+async def test_entry_of_several_runs_has_no_run_to_open(
+    dagdir: str, filter_text: str, message: str
+) -> None:
+    async with opened(session(FIXTURES / "health" / dagdir), MIDDLE) as seen:
+        await seen.press("2", "slash", *filter_text, "enter", "r")
+        assert isinstance(seen.app.screen, HealthScreen)
+        assert message in seen.text
+
+
 async def test_cursor_stays_on_the_worst_entry_while_reading() -> None:
     part, held = Progress(1, 2), run("run1", 1, 30, State.HELD, hold=MEMORY_HOLD)
     async with opened(FakeFeed(update(status((held,)), part)), size=NARROW) as seen:
