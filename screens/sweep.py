@@ -661,10 +661,12 @@ class Matrix(MovingWidget):
         layout = self._layout
         if event.y < len(layout.corner) or event.x < layout.row_heading_width:
             return
-        row = self._top + (event.y - len(layout.corner)) // layout.cell_height
-        column = self._left + (event.x - layout.row_heading_width) // (layout.cell_width + GAP)
-        if row < len(layout.rows) and column < len(layout.columns):
-            self.select(layout.rows[row], layout.columns[column])
+        row = (event.y - len(layout.corner)) // layout.cell_height
+        column = (event.x - layout.row_heading_width) // (layout.cell_width + GAP)
+        rows = layout.rows[self._top : self._top + self._rows_in_view]
+        columns = layout.columns[self._left : self._left + self._columns_in_view]
+        if row < len(rows) and column < len(columns):
+            self.select(rows[row], columns[column])
             if event.chain > 1:
                 self.post_message(self.CellSelected())
 

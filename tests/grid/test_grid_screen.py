@@ -56,6 +56,19 @@ async def test_cursor_stays_on_its_point_when_axes_are_swapped() -> None:
         assert seen.app.screen.query_one(Matrix).cursor == (("0.1",), ("32",))
 
 
+async def test_double_click_opens_a_point_in_view() -> None:
+    async with opened(dagdir_feed(sweep()), size=(50, 24)) as seen:
+        await open_grid(seen)
+        matrix = seen.app.screen.query_one(Matrix)
+        await seen.press("shift+left")
+        for offset, point in (((49, 3), ("0.003", "32")), ((20, 3), ("3e-4", "32"))):
+            assert await seen.pilot.click(matrix, offset=offset)
+            assert matrix.cursor == tuple((value,) for value in point)
+        assert await seen.pilot.click(matrix, offset=(20, 3), times=2)
+        await seen.settle()
+        assert isinstance(seen.app.screen, RunScreen)
+
+
 async def test_point_with_several_runs_lists_them() -> None:
     async with opened(dagdir_feed(sweep())) as seen:
         await open_grid(seen)
