@@ -412,6 +412,8 @@ class ResultModal(FaultTolerant, ModalScreen[T | None]):
     ]
 
     def on_mount(self) -> None:
+        # Keys that came with the one that opened this act on its rows.
+        self.fill()
         self.call_after_refresh(self.fill)
 
     def on_resize(self) -> None:
@@ -940,9 +942,14 @@ class ListScreen(FilterKeys):
         return self._row_of_key.get(key or "")
 
     @property
+    def chosen_keys(self) -> frozenset[str]:
+        """The keys of the marked rows, or else that of the one under the cursor, if any."""
+        return self.table.marks or frozenset(filter(None, (self.table.cursor,)))
+
+    @property
     def chosen_rows(self) -> list[Any]:
         """The marked rows in order, or else the one under the cursor."""
-        keys = self.table.marks or {self.table.cursor}
+        keys = self.chosen_keys
         return [row for key, row in self._row_of_key.items() if key in keys]
 
     # --- filling the table ----------------------------------------------------------------
@@ -1164,7 +1171,8 @@ class ListScreen(FilterKeys):
     def _marks_note(self) -> list[Line]:
         marks, hidden = self.table.marks, self.table.hidden_marks
         rest = f", {hidden} of them not shown" if hidden else ""
-        rest += ", [&] compares" if "comparing" in self.SCOPES and len(marks) > 1 else ""
+        compares = "comparing" in self.SCOPES and "compare" not in self.hidden_actions()
+        rest += ", [&] compares" if compares and len(marks) > 1 else ""
         note = line((f"{len(marks)} marked", NOTE), (f"{rest}, [esc] clears", DIM))
         return [note] if marks else []
 

@@ -13,7 +13,7 @@ from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolAction, PoolError, QueueSnapshot, ResultCode
 from metlmon.text.spans import text
 from screens.actions import ACTIONS, changes_something
-from screens.base.screens import job_queue_lines
+from screens.base.screens import ChoiceScreen, job_queue_lines
 from screens.health import EntryScreen
 from screens.help import HelpScreen
 from screens.overview import OverviewScreen
@@ -23,6 +23,7 @@ from screens.pool_actions import (
     MenuScreen,
     ResultsScreen,
 )
+from screens.widgets.line_widget import Table
 from tests.support.acting_app import opened_to_act
 from tests.support.fake_pool import NOW, QUEUED, WORD, FakePool, QueuedFeed
 from tests.support.four_sites import placed_feed
@@ -83,6 +84,34 @@ async def test_marks_outlive_refresh_order_and_filter() -> None:
         assert "2 marked, [&] compares, [esc] clears" in seen.text, "the filter goes first"
         await seen.press("escape")
         assert "marked" not in seen.text
+
+
+async def test_rows_and_headings_are_clicked() -> None:
+    async with opened_to_act() as seen:
+        table = seen.app.screen.query_one(Table)
+        assert await seen.pilot.click(table, offset=(4, 2))
+        assert "run1" in seen.under_cursor
+        assert await seen.pilot.click(table, offset=(4, 0))
+        assert "by RUN" in seen.text
+        assert await seen.pilot.click(table, offset=(4, 0))
+        assert "by RUN, reversed" in seen.text
+        await seen.press("a")
+        menu = seen.app.screen.query_one(Table)
+        assert await seen.pilot.click(menu, offset=(4, 1), times=2)
+        assert isinstance(seen.app.screen, ConfirmScreen), "of the act in that row"
+
+
+async def test_several_are_marked_in_a_choice() -> None:
+    taken: list[tuple[str, ...] | None] = []
+    async with opened_to_act() as seen:
+        sites = {"aws": "12 slots", "delta": "3 slots", "anvil": "1 slot"}
+        choice = ChoiceScreen("Sites", sites, ("delta", "unlisted"), several=True)
+        await seen.app.push_screen(choice, taken.append)
+        await seen.press("space", "down", "space")
+        assert "✓ anvil  1 slot" in seen.text
+        assert "✓ delta" not in seen.text
+        await seen.press("enter")
+        assert taken == [("anvil", "unlisted")]
 
 
 # --- the selection on each screen -------------------------------------------------------------
