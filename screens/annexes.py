@@ -135,7 +135,7 @@ class AnnexesScreen(ListScreen):
         report = self._report()
         if report is not None and report.command:
             return {}
-        reason = "no schedd answers, so that the command of this access point is not known"
+        reason = "no schedd answers, so the command of this access point is not known"
         return {"copy": reason}
 
     def action_copy(self) -> None:
@@ -151,7 +151,8 @@ class AnnexesScreen(ListScreen):
             self._query()
             self.show_message("asking the schedd and the collectors…")
         else:
-            self.show_message(self.context.options.no_pool_reason)
+            refusal = self.context.time_travel.refusal()
+            self.show_message(refusal or self.context.options.no_pool_reason)
 
     def open_row(self, key: str) -> None:
         """Open the executions at its site."""

@@ -327,7 +327,7 @@ class ExecutionsScreen(ListScreen):
         elif row is not None and row.kind == "badput":
             text = plain(row.reason or row.cause or "", REASON_LIMIT)
             if row.uncertain:
-                text = f"its end was not logged, so it took at most as long as this: {text}"
+                text += "; its end was not logged: it took at most as long as is shown"
         room = self.app.size.width - 2
         return wrap(text, room, style, 1, self.DETAIL_LINES) if text else []
 

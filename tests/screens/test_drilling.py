@@ -93,6 +93,27 @@ async def test_run_shows_curve_parameters_and_arguments(
         assert " ".join(texts) in " ".join(row)
 
 
+@pytest.mark.parametrize(("change", "first_line"), {
+    "CUDA out of memory": " Health ",
+    "SIGKILL": " job 488.0 ",
+    "DAGMan ended": " Sources ",
+    "new best": " run0 ",
+    "submitted": " Timeline ",
+}.items())  # fmt: skip
+async def test_enter_opens_what_a_change_concerns(change: str, first_line: str) -> None:
+    async with opened(session(FIXTURES / "demo"), WIDE) as seen:
+        await seen.press("9", "slash", *change, "enter", "enter")
+        assert seen.lines[0].startswith(first_line)
+
+
+async def test_held_dagman_is_among_the_sources() -> None:
+    async with opened(session(FIXTURES / "health" / "dag-held"), WIDE) as seen:
+        await seen.press("8")
+        assert "■ ens.dag  DAGMan held   3 of 6 nodes done" in seen.text
+        assert "on hold since 23 Nov 22:28: via condor_hold (by user researcher)" in seen.text
+        assert "its jobs keep running; [a][R] in Overview releases it" in seen.text
+
+
 async def test_vanished_run_is_reported() -> None:
     async with opened() as seen:
         await seen.press("down", "enter")

@@ -112,6 +112,17 @@ async def test_opening_draws_visible_lanes_once(monkeypatch: pytest.MonkeyPatch)
 # --- other terminals ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("dagdir", "first_line"), {
+    "health/hold-codes": "idle 1s: 8 held, since Mon 23 Nov 22:28:32",
+    "health/black-hole": "never idle   longest wait: run3 idle for 51s",
+    "health/dag-failed": "never idle   run0 idle for 1s so far",
+}.items())  # fmt: skip
+async def test_first_line_has_the_wait(dagdir: str, first_line: str) -> None:
+    async with opened(session(FIXTURES / dagdir), WIDE) as seen:
+        await seen.press("4")
+        assert first_line in seen.lines[0]
+
+
 @pytest.mark.parametrize("key", ["4", "3"])
 async def test_bars_of_the_selected_row_are_not_reversed(key: str) -> None:
     """In sixteen colours and without any, the row under the cursor is shown in reverse: a full
