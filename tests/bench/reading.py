@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -62,25 +63,19 @@ def blocks(path: Path, size: int = BLOCK) -> Iterator[bytes]:
             yield data
 
 
+def each_log(directory: Path, work: Callable[[Path], Any]) -> dict[str, float]:
+    """The time of ``work`` on all logs of a dagdir."""
+    return timed(lambda: [work(path) for path in logs(directory)])
+
+
 def plain(directory: Path) -> dict[str, Any]:
     """Read the bytes and discard them."""
-
-    def work() -> None:
-        for path in logs(directory):
-            for _ in blocks(path):
-                pass
-
-    return timed(work)
+    return each_log(directory, lambda path: deque(blocks(path), maxlen=0))
 
 
 def count(directory: Path) -> dict[str, Any]:
     """Read the bytes and count their separators."""
-
-    def work() -> None:
-        for path in logs(directory):
-            sum(data.count(SEPARATOR) for data in blocks(path))
-
-    return timed(work)
+    return each_log(directory, lambda path: sum(data.count(SEPARATOR) for data in blocks(path)))
 
 
 def htcondor(directory: Path) -> dict[str, Any]:
@@ -91,47 +86,36 @@ def htcondor(directory: Path) -> dict[str, Any]:
         import htcondor2
     except ImportError:
         return {"missing": "HTCondor's bindings are not installed"}
-
-    def work() -> None:
-        for path in logs(directory):
-            for _ in htcondor2.JobEventLog(str(path)).events(stop_after=0):
-                pass
-
-    return timed(work)
+    log = htcondor2.JobEventLog
+    return each_log(directory, lambda path: deque(log(str(path)).events(stop_after=0), maxlen=0))
 
 
 def parse(directory: Path) -> dict[str, Any]:
     """All events with all their details, not kept."""
-    from metlmon.eventlog.events import Position
     from metlmon.eventlog.reader import parse
-    from metlmon.live.follower import CHUNK
 
-    def work() -> None:
-        for path in logs(directory):
-            at, rest = Position(), b""
-            for data in blocks(path, CHUNK):
-                rest += data
-                parsed = parse(rest, at)
-                rest, at = rest[parsed.after.offset - at.offset :], parsed.after
-
-    return timed(work)
+    return _parsed(directory, parse)
 
 
 def skim(directory: Path) -> dict[str, Any]:
     """The fast parser: 006 added up."""
-    from metlmon.eventlog.events import Position
     from metlmon.eventlog.reader import parse_fast
+
+    return _parsed(directory, parse_fast)
+
+
+def _parsed(directory: Path, parser: Callable[[bytes, Any], Any]) -> dict[str, Any]:
+    from metlmon.eventlog.events import Position
     from metlmon.live.follower import CHUNK
 
-    def work() -> None:
-        for path in logs(directory):
-            at, rest = Position(), b""
-            for data in blocks(path, CHUNK):
-                rest += data
-                skimmed = parse_fast(rest, at)
-                rest, at = rest[skimmed.after.offset - at.offset :], skimmed.after
+    def work(path: Path) -> None:
+        at, rest = Position(), b""
+        for data in blocks(path, CHUNK):
+            rest += data
+            after = parser(rest, at).after
+            rest, at = rest[after.offset - at.offset :], after
 
-    return timed(work)
+    return each_log(directory, work)
 
 
 def _reader(directory: Path, **more: Any) -> Any:

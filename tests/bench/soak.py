@@ -42,14 +42,7 @@ from metlmon.live.session import Session  # noqa: E402
 from metlmon.memory import set_thresholds  # noqa: E402
 from screens.app import MetlmonApp  # noqa: E402
 from screens.base import stats_worker  # noqa: E402
-from tests.bench.appended import (  # noqa: E402
-    EXECUTE,
-    HOLD,
-    RELEASE,
-    SUBMIT,
-    node_name,
-    write_dag,
-)
+from tests.bench import appended  # noqa: E402
 from tests.support.screen_view import visit_all  # noqa: E402
 
 LOOK_SECONDS: Final = 0.9
@@ -100,14 +93,16 @@ def write_ensemble(directory: Path, runs: int, epochs: int, begun: datetime) -> 
     events = []
     for run in range(runs):
         job = f"{run + 10:03d}.000.000"
-        events.append(SUBMIT.format(job=job, at=stamp(begun), node=node_name(run, 0)))
-        events.append(EXECUTE.format(job=job, at=stamp(begun + timedelta(minutes=1))))
+        events.append(
+            appended.SUBMIT.format(job=job, at=stamp(begun), node=appended.node_name(run, 0))
+        )
+        events.append(appended.EXECUTE.format(job=job, at=stamp(begun + timedelta(minutes=1))))
     dagman = "009.000.000"
     (directory / "ens.dag.dagman.log").write_text(
         f"000 ({dagman}) {stamp(begun)} Job submitted from host: <127.0.0.1:9618>\n...\n"
         f"001 ({dagman}) {stamp(begun)} Job executing on host: <127.0.0.1:9618>\n...\n"
     )
-    log = write_dag(directory, runs, epochs)
+    log = appended.write_dag(directory, runs, epochs)
     log.write_text("".join(events))
     return log
 
@@ -175,7 +170,7 @@ async def watch(
     def append(look: int) -> None:
         if grow and look % 20 == 0:
             job, at = "010.000.000", stamp(begun + BEGUN * (look / wanted))
-            text = HOLD if look % 40 else RELEASE
+            text = appended.HOLD if look % 40 else appended.RELEASE
             with log.open("a") as file:
                 file.write(text.format(job=job, at=at))
 
