@@ -14,17 +14,10 @@ from typing import Any, Final
 import pytest
 
 from metlmon.config.loader import load_configuration
-from metlmon.dagman import loader
+from metlmon.dagman import loader, reports
 from metlmon.dagman.dagman_out import read_dagman_out
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.parser import parse_dag
-from metlmon.dagman.reports import (
-    read_condor_sub,
-    read_jobstate,
-    read_metrics,
-    read_node_status,
-    read_rescue,
-)
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.eventlog.events import resource_usage
 from metlmon.eventlog.reader import parse, parse_fast
@@ -63,7 +56,18 @@ EXECUTE: Final = b"001" + STAMP + b"Job executing on host: <1>\n"
 ENDED: Final = b"005" + STAMP + b"Job terminated."
 ABORTED: Final = b"009" + STAMP + b"Job was aborted."
 TABLE: Final = ENDED + b"\n\tPartitionable Resources : Usage Request\n"
+EVICTED: Final = b"004" + STAMP + b"Job was evicted.\n\t(0) requeued\n"
+RELEASED: Final = b"013" + STAMP + b"x\n...\n"
+IMAGE_SIZE: Final = (
+    b"006" + STAMP + b"Image size of job updated: 1\n\t1  -  MemoryUsage of job (MB)\n"
+    b"\t1  -  ResidentSetSize of job (KB)\n...\n"
+)
+GENERIC: Final = (
+    b'{"EventTypeNumber":8,"Cluster":1,"Proc":0,"EventTime":"2025-11-04T09:00:00","Info":"%s"}\n'
+)
+GENERIC_XML: Final = b'<c><a n="EventTypeNumber"><i>8</i></a><a n="x">%s</a></c>\n'
 SAYS: Final = b"11/21/26 00:17:25 "
+TOTALS: Final = SAYS + b"Of 1 nodes total:\n" + SAYS + b" Done " + b"Pre " * 2000 + b"\n"
 
 
 def log(data: bytes) -> None:
@@ -94,15 +98,15 @@ def described(text: str) -> None:
 
 
 def status(data: bytes) -> None:
-    read_node_status(Path("run.status"), b'[\nType = "DagStatus";\n' + data)
+    reports.read_node_status(Path("run.status"), b'[\nType = "DagStatus";\n' + data)
 
 
 def rescue(data: bytes) -> None:
-    read_rescue(Path("run.dag.rescue001"), data)
+    reports.read_rescue(Path("run.dag.rescue001"), data)
 
 
 def metrics(data: bytes) -> None:
-    read_metrics(Path("run.dag.metrics"), data)
+    reports.read_metrics(Path("run.dag.metrics"), data)
 
 
 def out(line: bytes, n: int) -> None:
@@ -122,66 +126,33 @@ def toml(text: str) -> None:
 
 
 FAMILIES: Final[dict[str, Callable[[int], Any]]] = {
-    "log: glued headers": lambda n: log((ENDED + b"") * (n // 55) + b"\n...\n"),
+    "log: glued headers": lambda n: log(ENDED * (n // 55) + b"\n...\n"),
     "log: unterminated no end": lambda n: log((ENDED + b"\n") * (n // 55)),
     "log: quoted headers in lines of a reason": lambda n: log(
         HELD + (b"\tas of " + ABORTED + b"\n") * (n // 64) + b"...\n"
     ),
     "log: long line then headers": lambda n: log(
-        HELD + b"\t   w" + b"x" * (n // 2) + (b" " + ABORTED + b"") * (n // 110) + b"\n...\n"
+        HELD + b"\t   w" + b"x" * (n // 2) + (b" " + ABORTED) * (n // 110) + b"\n...\n"
     ),
     "log: nuls": lambda n: log(EXECUTE + b"\0" * n + EXECUTE + b"...\n"),
     "log: usage rows": lambda n: log(TABLE + b"\t   Cpus : 1 2\n" * (n // 14) + b"...\n"),
-    "log: 004 requeued": lambda n: log(
-        b"004"
-        + STAMP
-        + b"Job was evicted.\n\t(0) requeued\n"
-        + b"\tReason: \n" * (n // 10)
-        + b"...\n"
-    ),
+    "log: 004 requeued": lambda n: log(EVICTED + b"\tReason: \n" * (n // 10) + b"...\n"),
     "log: mixed stamps": lambda n: log(
-        b"".join(
-            b"013"
-            + STAMP
-            + b"x\n...\n"
-            + (b"013" + STAMP).replace(b"00 ", b"00Z ", 1)
-            + b"x\n...\n"
-            for _ in range(n // 90)
-        )
+        (RELEASED + RELEASED.replace(b"00 ", b"00Z ", 1)) * (n // 90)
     ),
-    "log: 006 then damage": lambda n: log(
-        b"".join(
-            (
-                b"006"
-                + STAMP
-                + b"Image size of job updated: 1\n\t1  -  MemoryUsage of job (MB)\n"
-                + b"\t1  -  ResidentSetSize of job (KB)\n...\n"
-                + b"x\n...\n"
-            )
-            for _ in range(n // 140)
-        )
-    ),
+    "log: 006 then damage": lambda n: log((IMAGE_SIZE + b"x\n...\n") * (n // 140)),
     "json: nested 300..": lambda n: log(
         (b'{"EventTypeNumber":8,"a":' + b'{"a":' * 400 + b"1" + b"}" * 401 + b"\n") * (n // 2400)
     ),
     "json: lists": lambda n: log(b'{"a":' + b"[" * n + b"\n"),
     "json: open strings": lambda n: log(b'{"a":"x\n' * (n // 8)),
     "json: braces in an open string": lambda n: log(b'{"a":"' + b'{"b":1}' * (n // 7) + b"\n{}\n"),
-    "json: one event": lambda n: log(
-        b'{"EventTypeNumber":8,"Cluster":1,"Proc":0,"EventTime":"2025-11-04T09:00:00","Info":"'
-        + b"x" * n
-        + b'"}\n'
-    ),
+    "json: one event": lambda n: log(GENERIC % (b"x" * n)),
     "json: commas": lambda n: log(b"{}\n" + b",[" * (n // 2) + b"{}\n"),
     "xml: nested": lambda n: log(
         b"<c>" + b'<a n="a"><c>' * (n // 12) + b"</c></a>" * (n // 12) + b"</c>\n"
     ),
-    "xml: nested lists": lambda n: log(
-        b'<c><a n="EventTypeNumber"><i>8</i></a><a n="x">'
-        + b"<l>" * (n // 3)
-        + b"</l>" * (n // 3)
-        + b"</a></c>\n"
-    ),
+    "xml: nested lists": lambda n: log(GENERIC_XML % (b"<l>" * (n // 3) + b"</l>" * (n // 3))),
     "xml: blanks": lambda n: log(b"<c>" + b'<a n="x">                    ' * (n // 30) + b"</c>\n"),
     "dag: escapes": lambda n: dag(b'JOB "' + b'\\"' * (n // 2) + b"\n"),
     "dag: vars broken": lambda n: dag(b"VARS A " + b'a="1" ' * (n // 6) + b"x\n"),
@@ -240,25 +211,17 @@ FAMILIES: Final[dict[str, Callable[[int], Any]]] = {
         b"]\n" + b'[\nType = "NodeStatus";\nNode = "A";\nNodeStatus = 5;\n]\n' * (n // 55)
     ),
     "rescue: comments": lambda n: rescue(b"# Nodes that failed:\n#" + b"a," * (n // 2) + b"\n"),
-    "jobstate: one line": lambda n: read_jobstate(b"1 " + b"x " * (n // 2) + b"\n"),
+    "jobstate: one line": lambda n: reports.read_jobstate(b"1 " + b"x " * (n // 2) + b"\n"),
     "out: error2": lambda n: out(b'ERROR "x' + b'" at line 1' * 700 + b"y", n),
     "out: no lines": lambda n: read_dagman_out(b"x" * n),
     "out: table": lambda n: read_dagman_out(
-        (
-            b"11/21/26 00:17:25 Of 1 nodes total:\n11/21/26 00:17:25  Done "
-            + b"Pre " * 2000
-            + b"\n"
-            + b"11/21/26 00:17:25 "
-            + b"1 " * 4000
-            + b"\n"
-        )
-        * (n // 17000 + 1)
+        (TOTALS + SAYS + b"1 " * 4000 + b"\n") * (n // 17000 + 1)
     ),
     "metrics: nested": lambda n: metrics(b'{"a":' * (n // 5)),
     "metrics: keys": lambda n: metrics(
         b"{" + b",".join(b'"%d":1' % i for i in range(n // 9)) + b"}"
     ),
-    "condorsub: words": lambda n: read_condor_sub(
+    "condorsub: words": lambda n: reports.read_condor_sub(
         b'arguments = "' + b"-Dag x " * (n // 7) + b'"\n'
     ),
     "csv: columns": lambda n: read_metrics_csv(
