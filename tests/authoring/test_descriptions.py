@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from metlmon.authoring.description import (
-    LARGEST,
-    DescriptionError,
-    example,
-    format_request,
-    position_of_field,
-    read_description,
-)
+from metlmon.authoring import description
 from metlmon.authoring.request import (
     FIELDS,
     EnsembleShape,
@@ -42,11 +35,11 @@ from tests.authoring.test_shapes import requests
 def read(tmp_path: Path, text: str, name: str = "e.toml") -> Request:
     path = tmp_path / name
     path.write_text(text)
-    return read_description(path, tmp_path / "out")
+    return description.read_description(path, tmp_path / "out")
 
 
 def wrong(tmp_path: Path, text: str) -> list[str]:
-    with pytest.raises(DescriptionError) as caught:
+    with pytest.raises(description.DescriptionError) as caught:
         read(tmp_path, text)
     prefix = f"{tmp_path}/e.toml:"
     assert all(sentence.startswith(prefix) for sentence in caught.value.sentences)
@@ -197,22 +190,22 @@ def test_errors_name_the_line_and_the_key(tmp_path: Path, text: str, sentence: s
 def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     found = wrong(tmp_path, "runs = 'x'\nnam = 1\nepochs = 'y'\n")
     assert [each.split(":")[0] for each in found] == ["1", "2", "3"]
-    with pytest.raises(DescriptionError, match=r"\(and 2 more\)"):
-        read_description(tmp_path / "e.toml")
+    with pytest.raises(description.DescriptionError, match=r"\(and 2 more\)"):
+        description.read_description(tmp_path / "e.toml")
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DescriptionError, match=r"e\.toml: not valid TOML: .*line 1"):
+    with pytest.raises(description.DescriptionError, match=r"e\.toml: not valid TOML: .*line 1"):
         read(tmp_path, "runs = = 3")
     for path, what in [
         (tmp_path / "none.toml", "there is no such file"),
         (tmp_path, "cannot be read"),
     ]:
-        with pytest.raises(DescriptionError, match=what):
-            read_description(path)
-    (tmp_path / "large.toml").write_bytes(b"# x\n" * (LARGEST // 4 + 1))
-    with pytest.raises(DescriptionError, match="cannot be read"):
-        read_description(tmp_path / "large.toml")
+        with pytest.raises(description.DescriptionError, match=what):
+            description.read_description(path)
+    (tmp_path / "large.toml").write_bytes(b"# x\n" * (description.LARGEST // 4 + 1))
+    with pytest.raises(description.DescriptionError, match="cannot be read"):
+        description.read_description(tmp_path / "large.toml")
 
 
 def test_problems_have_their_lines(tmp_path: Path) -> None:
@@ -221,12 +214,12 @@ def test_problems_have_their_lines(tmp_path: Path) -> None:
         "runs = 0\ngpu_memory = 1\n[values]\nx = 1\n[[stage]]\nname = 'a'\n[[stage]]\n"
         "name = 'b'\nepochs = 0\n[evaluation]\nevery = 0\n"
     )
-    assert position_of_field(path, "runs") == f"{path}:1: runs"
-    assert position_of_field(path, "gpu_memory_mb") == f"{path}:2: gpu_memory"
-    assert position_of_field(path, "values.x") == f"{path}:4: values.x"
-    assert position_of_field(path, "stages.b.epochs") == f"{path}:9: stage.epochs"
-    assert position_of_field(path, "evaluation.every") == f"{path}:11: evaluation.every"
-    assert position_of_field(path, "retries") is None
+    assert description.position_of_field(path, "runs") == f"{path}:1: runs"
+    assert description.position_of_field(path, "gpu_memory_mb") == f"{path}:2: gpu_memory"
+    assert description.position_of_field(path, "values.x") == f"{path}:4: values.x"
+    assert description.position_of_field(path, "stages.b.epochs") == f"{path}:9: stage.epochs"
+    assert description.position_of_field(path, "evaluation.every") == f"{path}:11: evaluation.every"
+    assert description.position_of_field(path, "retries") is None
 
 
 # --- round trips ----------------------------------------------------------------------------------
@@ -307,19 +300,19 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(request=requests() | ODD | SWEEPS)
 def test_written_description_reads_back_as_the_request(place: Path, request: Request) -> None:
-    text = format_request(request)
+    text = description.format_request(request)
     place.write_text(text, encoding="utf-8", newline="")
-    found = read_description(place, request.directory)
+    found = description.read_description(place, request.directory)
     if request.seeds and request.shape in (EnsembleShape.SWEEP, EnsembleShape.BAG):
         # Their runs are counted otherwise.
         found = replace(found, runs=request.runs)
     assert without_places(found) == without_places(request)
-    assert format_request(found) == text
+    assert description.format_request(found) == text
 
 
 @pytest.mark.parametrize("shape", EnsembleShape)
 def test_every_shape_has_an_example(tmp_path: Path, shape: EnsembleShape) -> None:
-    text = example(shape, template_for(shape) or "own.sub")
+    text = description.example(shape, template_for(shape) or "own.sub")
     assert f'shape = "{shape}"' in text
     assert max(map(len, text.split("\n"))) <= 100
     found = read(tmp_path, text)

@@ -10,27 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from metlmon.eventlog.events import (
-    Aborted,
-    ClusterSubmit,
-    ConnectionEvent,
-    Detail,
-    Event,
-    Evicted,
-    Execute,
-    FileTransfer,
-    Generic,
-    Held,
-    ImageSize,
-    PostScript,
-    Released,
-    RemoteError,
-    ShadowException,
-    Submit,
-    Terminated,
-    Transfer,
-    usage_rows,
-)
+from metlmon.eventlog import events
 from metlmon.eventlog.reader import parse
 from tests.conftest import SHARED, Shared
 
@@ -63,24 +43,24 @@ def test_events_agree_with_the_official_reader(name: str) -> None:
     parsed = parse((LOGS / name).read_bytes(), year_hint=YEAR, final=True)
     assert parsed.warnings == ()
     assert parsed.after.offset == (LOGS / name).stat().st_size
-    events = list(parsed.events)
+    found = list(parsed.events)
     if besides := OURS_BESIDES.get(name):
-        assert [event.number for event in events[-besides:]] == [5]
-        events = events[:-besides]
+        assert [event.number for event in found[-besides:]] == [5]
+        found = found[:-besides]
     errors = [each for each in expected if "error" in each]
     if errors:
-        unreadable = [event.number for event in events if event.number in UNREADABLE]
+        unreadable = [event.number for event in found if event.number in UNREADABLE]
         assert unreadable == sorted(UNREADABLE)
         assert len(errors) == len(UNREADABLE)
-        events = [event for event in events if event.number not in UNREADABLE]
+        found = [event for event in found if event.number not in UNREADABLE]
         expected = [each for each in expected if "error" not in each]
-    assert [event.number for event in events] == [each["type"] for each in expected]
+    assert [event.number for event in found] == [each["type"] for each in expected]
     years_guessed = "legacy" in name or "not_iso" in name or "golden" not in name
-    for event, each in zip(events, expected, strict=True):
+    for event, each in zip(found, expected, strict=True):
         check(event, each["ad"], years_guessed)
 
 
-def check(event: Event, ad: Ad, years_guessed: bool) -> None:
+def check(event: events.Event, ad: Ad, years_guessed: bool) -> None:
     for ours, name in ((event.cluster, "Cluster"), (event.proc, "Proc")):
         # The official reader leaves out every id below zero.
         assert ours == ad[name] if name in ad else ours < 0
@@ -132,7 +112,7 @@ def execute(detail: Any, ad: Ad) -> None:
 
 def terminated(detail: Any, ad: Ad) -> None:
     ending(detail, ad)
-    for row in usage_rows(detail.usage):
+    for row in events.usage_rows(detail.usage):
         if f"Request{row.name}" in ad:
             assert row.request == ad[f"Request{row.name}"]
             assert row.allocated == ad.get(row.name)
@@ -164,7 +144,7 @@ def cluster_submit(detail: Any, ad: Ad) -> None:
 
 
 def file_transfer(detail: Any, ad: Ad) -> None:
-    assert detail.kind is list(Transfer)[ad["Type"] - 1]
+    assert detail.kind is list(events.Transfer)[ad["Type"] - 1]
 
 
 REASON = {"reason": "Reason"}
@@ -172,21 +152,21 @@ ENDED = {"return_value": "ReturnValue", "signal": "TerminatedBySignal"}
 FLAGS = {"requeued": "TerminatedAndRequeued", "checkpointed": "Checkpointed"}
 
 SAME: dict[int, tuple[type, dict[str, str]]] = {
-    0: (Submit, {}),
-    1: (Execute, {"slot": "SlotName"}),
-    4: (Evicted, {"code": "ReasonCode", **REASON, **FLAGS, **ENDED}),
-    **dict.fromkeys((5, 15), (Terminated, {})),
-    6: (ImageSize, {"memory_mb": "MemoryUsage"}),
-    7: (ShadowException, {"reason": "Message"}),
-    8: (Generic, {}),
-    9: (Aborted, REASON),
-    12: (Held, {"reason": "HoldReason"}),
-    13: (Released, REASON),
-    16: (PostScript, {"node": "DAGNodeName"}),
-    21: (RemoteError, {"message": "ErrorMsg", "code": "HoldReasonCode"}),
-    **dict.fromkeys((22, 23, 24), (ConnectionEvent, {"host": "StartdName"})),
-    35: (ClusterSubmit, {"host": "SubmitHost"}),
-    40: (FileTransfer, {"queue_seconds": "QueueingDelay", "host": "Host"}),
+    0: (events.Submit, {}),
+    1: (events.Execute, {"slot": "SlotName"}),
+    4: (events.Evicted, {"code": "ReasonCode", **REASON, **FLAGS, **ENDED}),
+    **dict.fromkeys((5, 15), (events.Terminated, {})),
+    6: (events.ImageSize, {"memory_mb": "MemoryUsage"}),
+    7: (events.ShadowException, {"reason": "Message"}),
+    8: (events.Generic, {}),
+    9: (events.Aborted, REASON),
+    12: (events.Held, {"reason": "HoldReason"}),
+    13: (events.Released, REASON),
+    16: (events.PostScript, {"node": "DAGNodeName"}),
+    21: (events.RemoteError, {"message": "ErrorMsg", "code": "HoldReasonCode"}),
+    **dict.fromkeys((22, 23, 24), (events.ConnectionEvent, {"host": "StartdName"})),
+    35: (events.ClusterSubmit, {"host": "SubmitHost"}),
+    40: (events.FileTransfer, {"queue_seconds": "QueueingDelay", "host": "Host"}),
 }
 """By event its detail, and which of its fields equal which attributes."""
 
@@ -231,21 +211,21 @@ def test_events_are_equal_in_every_form(form: str) -> None:
             assert with_rows(ours.detail) == with_rows(theirs.detail)
 
 
-def with_rows(detail: Detail | None) -> Detail | None:
+def with_rows(detail: events.Detail | None) -> events.Detail | None:
     """The detail with a parsed usage table, of which only text logs have the text."""
-    if isinstance(detail, Terminated | Evicted):
-        return replace(detail, usage=usage_rows(detail.usage))
+    if isinstance(detail, events.Terminated | events.Evicted):
+        return replace(detail, usage=events.usage_rows(detail.usage))
     return detail
 
 
 @needs_logs
 def test_byte_counts_are_integers() -> None:
     for form in ("txt", "json", "in.json", "xml"):
-        events = parse((LOGS / "golden" / f"all_events.{form}.log").read_bytes()).events
+        found = parse((LOGS / "golden" / f"all_events.{form}.log").read_bytes()).events
         totals = [
             event.detail.total_bytes_received
-            for event in events
-            if isinstance(event.detail, Terminated)
+            for event in found
+            if isinstance(event.detail, events.Terminated)
         ]
         assert 5_000_000_000_000 in totals  # 4,999,999,913,984 by way of a C float
 

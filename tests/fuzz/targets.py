@@ -28,18 +28,11 @@ from msgspec.structs import replace
 
 from metlmon.config.loader import load_configuration
 from metlmon.config.settings import Settings
+from metlmon.dagman import reports
 from metlmon.dagman.dagman_out import OutState, read_dagman_out
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.parser import parse_dag, read_commands
 from metlmon.dagman.records import Workflow
-from metlmon.dagman.reports import (
-    read_condor_sub,
-    read_dagman_arguments,
-    read_jobstate,
-    read_metrics,
-    read_node_status,
-    read_rescue,
-)
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.errors import InputError
 from metlmon.eventlog.events import (
@@ -271,7 +264,7 @@ def submit(data: bytes) -> None:
 
 
 def node_status(data: bytes) -> None:
-    result, problems = read_node_status(Path("run.dag.status"), data)
+    result, problems = reports.read_node_status(Path("run.dag.status"), data)
     _sound_sentences((p.text for p in problems), (p.line for p in problems), data.count(b"\n") + 1)
     if result is None:
         check(bool(problems), "no status file, and no word of it")
@@ -282,28 +275,28 @@ def node_status(data: bytes) -> None:
 
 
 def rescue(data: bytes) -> None:
-    result, problems = read_rescue(Path("run.dag.rescue001"), data)
+    result, problems = reports.read_rescue(Path("run.dag.rescue001"), data)
     check(result.number == 1, "another number than its name has")
     _sound_sentences((p.text for p in problems), (p.line for p in problems), data.count(b"\n") + 1)
     # A single line has no more than all of them.
     cut = data.rfind(b"\n", 0, dice(data).randrange(len(data) + 1)) + 1
-    before, _ = read_rescue(Path("run.dag.rescue001"), data[:cut])
+    before, _ = reports.read_rescue(Path("run.dag.rescue001"), data[:cut])
     check(before.done <= result.done, "the beginning names nodes that the whole does not")
 
 
 def jobstate(data: bytes) -> None:
-    result, _, used = read_jobstate(data)
+    result, _, used = reports.read_jobstate(data)
     roll = dice(data)
     records, offset, line = [], 0, 1
     for end in [*sorted(roll.randrange(len(data) + 1) for _ in range(3)), len(data)]:
-        some, problems, passed = read_jobstate(data[offset:end], line=line)
+        some, problems, passed = reports.read_jobstate(data[offset:end], line=line)
         _sound_sentences((p.text for p in problems), (p.line for p in problems), len(data) + 1)
         line += data.count(b"\n", offset, offset + passed)
         offset += passed
         records += some
     if max(map(len, data.split(b"\n"))) < 1 << 16:
         check((records, offset) == (result, used), "in pieces it tells something else")
-    read_jobstate(data, final=True)
+    reports.read_jobstate(data, final=True)
 
 
 def dagman_out(data: bytes) -> None:
@@ -331,15 +324,15 @@ def dagman_out(data: bytes) -> None:
 
 def metrics(data: bytes) -> None:
     """``.metrics`` and ``.condor.sub``."""
-    result, problems = read_metrics(Path("run.dag.metrics"), data)
+    result, problems = reports.read_metrics(Path("run.dag.metrics"), data)
     check((result is None) == bool(problems), "neither a word nor a problem")
     if result is not None:
         for when in (result.start, result.end):
             check(when is None or math.isfinite(when), "a time that is none")
         repr(result).encode()
-    sub = read_condor_sub(data)
+    sub = reports.read_condor_sub(data)
     check(len(sub.dag_files) <= len(data), "more DAG files than bytes")
-    read_dagman_arguments(data.decode("utf-8", "replace"))
+    reports.read_dagman_arguments(data.decode("utf-8", "replace"))
 
 
 # --- what trainings write ---------------------------------------------------------------------

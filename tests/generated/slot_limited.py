@@ -7,21 +7,10 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Final
 
-from tests.generated import events
-from tests.generated.ensembles import (
-    DagPlan,
-    Ensemble,
-    Execution,
-    Job,
-    JobLog,
-    Life,
-    choose_slot,
-    moment,
-    number_clusters,
-)
+from tests.generated import ensembles, events
 from tests.generated.places import PLACES, Place
 
-BEGIN: Final = moment("2026-02-02 09:00:00")
+BEGIN: Final = ensembles.moment("2026-02-02 09:00:00")
 SITES: Final = tuple({place.target: place for place in PLACES if place.target != "ospool"}.values())
 ORDERS: Final = ("submission", "furthest first", "furthest last")
 
@@ -54,37 +43,39 @@ class _Run:
     epoch: int = 0
 
 
-def slot_limited(kind: SlotLimited, seed: int) -> Ensemble:
+def slot_limited(kind: SlotLimited, seed: int) -> ensembles.Ensemble:
     """One ensemble of this kind, simulated event by event."""
     rng = Random(f"{kind} {seed}")
     sites = [replace(place, most_gpus=1) for place in SITES[: len(kind.slots)]]
     names = [(f"hetero{n}", f"{rng.getrandbits(32):08x}") for n in range(kind.runs)]
-    plan = DagPlan("heterogeneous.dag", tuple(names), (Life(BEGIN),), kind.epochs)
+    plan = ensembles.DagPlan(
+        "heterogeneous.dag", tuple(names), (ensembles.Life(BEGIN),), kind.epochs
+    )
     targets = {
         f"{name}-train_epoch{epoch}": ("any" if kind.any_site else rng.choice(sites).target)
         for name, _ in names
         for epoch in range(kind.epochs)
     }
     runs = [_Run(name, rng.lognormvariate(0, kind.of_runs)) for name, _ in names]
-    jobs: list[Job] = []
+    jobs: list[ensembles.Job] = []
     free = list(kind.slots)
     ready = [*runs]
-    queued: list[tuple[Job, _Run]] = []
-    changes: list[tuple[int, int, int, tuple[Job, _Run] | None]] = []
+    queued: list[tuple[ensembles.Job, _Run]] = []
+    changes: list[tuple[int, int, int, tuple[ensembles.Job, _Run] | None]] = []
     now, number = BEGIN + 5, 0
 
     def submit() -> None:
         while ready and not (kind.max_jobs and in_queue() >= kind.max_jobs):
             run = ready.pop(0)
-            job = Job(0, run.name, run.epoch, now)
+            job = ensembles.Job(0, run.name, run.epoch, now)
             jobs.append(job)
-            JobLog(job, rng, None)
+            ensembles.JobLog(job, rng, None)
             queued.append((job, run))
 
     def in_queue() -> int:
         return len(queued) + sum(change[3] is not None for change in changes)
 
-    def rank(each: tuple[Job, _Run]) -> tuple[int, int, str]:
+    def rank(each: tuple[ensembles.Job, _Run]) -> tuple[int, int, str]:
         job, run = each
         sign = (0, -1, 1)[ORDERS.index(kind.order)]
         # Clusters are numbered in this order (:func:`number_clusters`).
@@ -100,17 +91,17 @@ def slot_limited(kind: SlotLimited, seed: int) -> Ensemble:
                     push(end, site, (job, run))
                     break
 
-    def push(when: int, site: int, ended: tuple[Job, _Run] | None) -> None:
+    def push(when: int, site: int, ended: tuple[ensembles.Job, _Run] | None) -> None:
         nonlocal number
         number += 1
         heappush(changes, (when, number, site, ended))
 
-    def execute(job: Job, run: _Run, place: Place) -> int:
+    def execute(job: ensembles.Job, run: _Run, place: Place) -> int:
         """Write its events; return the end."""
         telling = _at(job, now, rng)
-        slot = telling.slot = choose_slot(place, rng)
+        slot = telling.slot = ensembles.choose_slot(place, rng)
         telling.say(lambda head: events.executing(head, slot))
-        job.executions.append(Execution(slot, telling.now))
+        job.executions.append(ensembles.Execution(slot, telling.now))
         seconds = 60 * kind.minutes * run.pace * rng.lognormvariate(0, kind.spread)
         if rng.random() >= kind.lost:
             telling.passes(seconds)
@@ -144,12 +135,14 @@ def slot_limited(kind: SlotLimited, seed: int) -> Ensemble:
         match()
     jobs.sort(key=lambda job: (job.submitted, job.node))
     seeds = {name: rng.randint(100000, 999999) for name, _ in names}
-    return Ensemble((plan,), tuple(jobs), number_clusters((plan,), jobs), targets, seeds)
+    return ensembles.Ensemble(
+        (plan,), tuple(jobs), ensembles.number_clusters((plan,), jobs), targets, seeds
+    )
 
 
-def _at(job: Job, now: int, rng: Random) -> JobLog:
+def _at(job: ensembles.Job, now: int, rng: Random) -> ensembles.JobLog:
     """The events of the job from ``now`` on."""
-    telling = JobLog.__new__(JobLog)
+    telling = ensembles.JobLog.__new__(ensembles.JobLog)
     telling.job, telling.rng, telling.now = job, rng, max(now, job.last)
     telling.memory_every, telling.slot = None, None
     return telling

@@ -9,14 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.config.user_state import (
-    MAX_FILES,
-    MAX_STATE_BYTES,
-    read_state,
-    state_lock,
-    state_path,
-    write_state,
-)
+from metlmon.config import user_state
 from metlmon.health.changes import (
     PURPOSE,
     Change,
@@ -148,7 +141,7 @@ def test_record_is_outside_the_dagdir(tmp_path: Path) -> None:
     dagdir.mkdir()
     link.symlink_to(dagdir)
     assert load_last_seen(dagdir) is None
-    assert write_state(state_path(PURPOSE, dagdir), seen(status()))
+    assert user_state.write_state(user_state.state_path(PURPOSE, dagdir), seen(status()))
     assert load_last_seen(link) == LastSeen(AS_OF), "it is the same directory"
     assert load_last_seen(tmp_path) is None
     assert list(dagdir.iterdir()) == []
@@ -163,41 +156,41 @@ def test_end_of_dagman_after_the_newest_event_is_seen() -> None:
 
 
 def test_record_writable_by_others_is_not_read(tmp_path: Path) -> None:
-    path = state_path("seen", tmp_path / "dagdir")
+    path = user_state.state_path("seen", tmp_path / "dagdir")
     assert path is not None
-    write_state(path, {"a": 1})
-    assert read_state(path, dict[str, int]) == {"a": 1}
+    user_state.write_state(path, {"a": 1})
+    assert user_state.read_state(path, dict[str, int]) == {"a": 1}
     path.chmod(0o666)
-    assert read_state(path, dict[str, int]) is None
+    assert user_state.read_state(path, dict[str, int]) is None
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_text('{"a": 1}')
-    assert read_state(path, dict[str, int]) is None
+    assert user_state.read_state(path, dict[str, int]) is None
     path.unlink()
     path.write_bytes(b"\xff{")
-    assert read_state(path, dict[str, int]) is None, "damaged"
+    assert user_state.read_state(path, dict[str, int]) is None, "damaged"
 
 
 def test_number_and_size_of_records_are_bounded(tmp_path: Path) -> None:
-    path = state_path("seen", tmp_path / "dagdir")
+    path = user_state.state_path("seen", tmp_path / "dagdir")
     assert path is not None
-    assert not write_state(path, "x" * MAX_STATE_BYTES)
-    assert write_state(path, "first")
-    for number in range(MAX_FILES):
+    assert not user_state.write_state(path, "x" * user_state.MAX_STATE_BYTES)
+    assert user_state.write_state(path, "first")
+    for number in range(user_state.MAX_FILES):
         file = path.with_name(f"{number:032}.json")
         file.touch()
         os.utime(file, (1, 1 + number))
-    assert write_state(path, "second")
+    assert user_state.write_state(path, "second")
     names = {file.name for file in path.parent.iterdir()}
-    assert len(names) == MAX_FILES
+    assert len(names) == user_state.MAX_FILES
     assert path.name in names
     assert f"{0:032}.json" not in names
 
 
 def test_lock_is_exclusive(tmp_path: Path) -> None:
-    path = state_path("seen", tmp_path / "dagdir")
+    path = user_state.state_path("seen", tmp_path / "dagdir")
     assert path is not None
-    with state_lock(path) as first, state_lock(path) as second:
+    with user_state.state_lock(path) as first, user_state.state_lock(path) as second:
         assert (first, second) == (True, False)
-    with state_lock(path) as third:
+    with user_state.state_lock(path) as third:
         assert third

@@ -8,15 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
-from metlmon.placement.elastic import (
-    GROW_SECONDS,
-    SHRINK_SECONDS,
-    ElasticRun,
-    allocate_nodes,
-    elastic_advice,
-    elastic_bounds,
-    loss_rate,
-)
+from metlmon.placement import elastic
 from metlmon.placement.types import Annex, AnnexState
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import DAY, Log
@@ -74,7 +66,7 @@ def elastic_input(path: Path, *runs: str, bounds: str = "1:4") -> StatsInput:
 
 @pytest.mark.parametrize("nodes", [6, 10**9])
 def test_run_grows_to_the_annex_until_it_expires(tmp_path: Path, nodes: int):
-    (advice,) = elastic_advice(elastic_input(tmp_path, "run3"), [annex(nodes)])
+    (advice,) = elastic.elastic_advice(elastic_input(tmp_path, "run3"), [annex(nodes)])
     assert (advice.workers, advice.advised, advice.annex) == (2, 4, "gpu1")
     assert advice.until == datetime.fromisoformat(f"{DAY} 16:00:00")
     assert not advice.inferred
@@ -85,13 +77,15 @@ def test_run_grows_to_the_annex_until_it_expires(tmp_path: Path, nodes: int):
 
 
 def test_annex_that_expires_too_early_changes_nothing(tmp_path: Path):
-    (advice,) = elastic_advice(elastic_input(tmp_path, "run3"), [annex(6, f"{DAY} 13:00:15")])
+    (advice,) = elastic.elastic_advice(
+        elastic_input(tmp_path, "run3"), [annex(6, f"{DAY} 13:00:15")]
+    )
     assert advice.advised == 2
     assert advice.reason == "run3: keep 2 workers until annex gpu1 expires (4 May 13:00)"
 
 
 def test_seen_workers_are_shared_without_an_annex(tmp_path: Path):
-    advice = elastic_advice(elastic_input(tmp_path, "run0", "run1"))
+    advice = elastic.elastic_advice(elastic_input(tmp_path, "run0", "run1"))
     assert [(each.workers, each.advised, each.until) for each in advice] == [(2, 2, None)] * 2
     assert all(each.inferred for each in advice)
     assert advice[0].reason == "run0: keep 2 workers; 4 workers in all, the most that ran at once"
@@ -99,7 +93,7 @@ def test_seen_workers_are_shared_without_an_annex(tmp_path: Path):
 
 def test_gone_annex_offers_no_workers(tmp_path: Path):
     gone = annex(6, state=AnnexState.GONE)
-    (advice,) = elastic_advice(elastic_input(tmp_path, "run3"), [gone])
+    (advice,) = elastic.elastic_advice(elastic_input(tmp_path, "run3"), [gone])
     assert (advice.advised, advice.annex) == (2, "")
 
 
@@ -110,12 +104,12 @@ def test_evicted_workers_are_losses(tmp_path: Path):
     log.evict(100, at="11:30:00").execute(100, at="11:40:00").terminate(100, at="12:40:00")
     dagdir.write("metl.log", log.data)
     ledger = dagdir.reader().snapshot_builder().ledger()
-    assert loss_rate(ledger.executions) == pytest.approx(1 / 7200)
-    assert loss_rate(()) == 0.0
+    assert elastic.loss_rate(ledger.executions) == pytest.approx(1 / 7200)
+    assert elastic.loss_rate(()) == 0.0
 
 
 def test_too_few_nodes_for_the_minimum_give_no_advice(tmp_path: Path):
-    (advice,) = elastic_advice(elastic_input(tmp_path, "run3", bounds="3:4"), [annex(2)])
+    (advice,) = elastic.elastic_advice(elastic_input(tmp_path, "run3", bounds="3:4"), [annex(2)])
     assert advice.advised == 0
     assert advice.gain is None
     assert "wait until annex gpu1 expires (4 May 16:00); it needs 3 workers" in advice.reason
@@ -124,8 +118,8 @@ def test_too_few_nodes_for_the_minimum_give_no_advice(tmp_path: Path):
 @pytest.mark.parametrize("value", ["4", "4:2", "0:4", "a:b", "1:99999"])
 def test_run_without_a_range_is_not_elastic(tmp_path: Path, value: str):
     given = elastic_input(tmp_path, "run3", bounds=value)
-    assert elastic_bounds(given) == {}
-    assert elastic_advice(given, [annex(6)]) == ()
+    assert elastic.elastic_bounds(given) == {}
+    assert elastic.elastic_advice(given, [annex(6)]) == ()
 
 
 def test_range_may_be_in_vars(tmp_path: Path):
@@ -133,8 +127,8 @@ def test_range_may_be_in_vars(tmp_path: Path):
     text = dag("run3").replace("train.sub", "absent.sub").replace("nodes_wanted", "NNodes")
     dagdir = Dagdir(tmp_path / "vars", text)
     dagdir.write("metl.log", Log().submit(100, "run3-train_epoch0").data)
-    assert elastic_bounds(stats_input(dagdir.reader().snapshot_builder())) == {RUN3: (1, 4)}
-    assert elastic_bounds(given) == {RUN3: (1, 4)}
+    assert elastic.elastic_bounds(stats_input(dagdir.reader().snapshot_builder())) == {RUN3: (1, 4)}
+    assert elastic.elastic_bounds(given) == {RUN3: (1, 4)}
 
 
 highspy = pytest.importorskip("highspy", reason="needs highspy, the oracle of linear programs")
@@ -142,7 +136,7 @@ highspy = pytest.importorskip("highspy", reason="needs highspy, the oracle of li
 
 def random_runs(
     rng: random.Random, most_runs: int, most_nodes: int
-) -> tuple[list[ElasticRun], int]:
+) -> tuple[list[elastic.ElasticRun], int]:
     """Trainings of different scaling, and the nodes for all of them."""
     runs = []
     for number in range(rng.randint(1, most_runs)):
@@ -151,7 +145,7 @@ def random_runs(
         rate, exponent = rng.lognormvariate(0, 0.8), rng.uniform(0.5, 1.05)
         noise = [rng.uniform(0.9, 1.1) for _ in range(most_nodes + 1)]
         runs.append(
-            ElasticRun(
+            elastic.ElasticRun(
                 key=f"run{number}",
                 minimum=minimum,
                 maximum=maximum,
@@ -166,16 +160,16 @@ def random_runs(
     return runs, rng.randint(0, most_nodes * 2)
 
 
-def work(run: ElasticRun, nodes: int, horizon: float) -> float:
+def work(run: elastic.ElasticRun, nodes: int, horizon: float) -> float:
     """FreeTrain's objective for one training by definition, less pauses by losses."""
     now = run.throughput[run.nodes] if run.nodes >= run.minimum else 0.0
-    pause = GROW_SECONDS if nodes > run.nodes else SHRINK_SECONDS
-    losses = horizon * run.losses * nodes * SHRINK_SECONDS
+    pause = elastic.GROW_SECONDS if nodes > run.nodes else elastic.SHRINK_SECONDS
+    losses = horizon * run.losses * nodes * elastic.SHRINK_SECONDS
     steady = run.throughput[nodes] * max(0.0, horizon - losses)
     return steady - (pause * now if nodes != run.nodes else 0.0)
 
 
-def choice_optimum(runs: list[ElasticRun], nodes: int, horizon: float) -> float:
+def choice_optimum(runs: list[elastic.ElasticRun], nodes: int, horizon: float) -> float:
     """One binary for each training and number of nodes."""
     program = highspy.Highs()
     program.silent()
@@ -193,8 +187,8 @@ def choice_optimum(runs: list[ElasticRun], nodes: int, horizon: float) -> float:
     return program.getObjectiveValue()
 
 
-def found(runs: list[ElasticRun], nodes: int, horizon: float) -> float:
-    allocation = allocate_nodes(runs, nodes, horizon)
+def found(runs: list[elastic.ElasticRun], nodes: int, horizon: float) -> float:
+    allocation = elastic.allocate_nodes(runs, nodes, horizon)
     assert sum(allocation) <= nodes
     for run, count in zip(runs, allocation, strict=True):
         assert count == 0 or run.minimum <= count <= run.maximum

@@ -13,14 +13,7 @@ from msgspec.structs import replace
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import DagState, State
-from metlmon.pool.poller import (
-    LONGEST_PAUSE,
-    QUERY_SECONDS,
-    SOON_SECONDS,
-    QueueFeed,
-    QueuePoller,
-    match_jobs,
-)
+from metlmon.pool import poller
 from metlmon.pool.types import QueueJob, ScheddInfo
 from metlmon.snapshot.records import LogRow, Progress
 from tests.support.dagdir_builder import NODE, Dagdir
@@ -36,9 +29,9 @@ def asked(schedd: Schedd) -> list[tuple[object, ...]]:
     return [what[1:] for what in schedd.asked if what[0] == "query"]
 
 
-def asker(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, SimpleNamespace]:
+def asker(logs: Logs, schedd: Schedd) -> tuple[poller.QueuePoller, SimpleNamespace]:
     clock = SimpleNamespace(now=1000.0)
-    return QueuePoller(logs, schedd, lambda: clock.now), clock  # type: ignore[arg-type]
+    return poller.QueuePoller(logs, schedd, lambda: clock.now), clock  # type: ignore[arg-type]
 
 
 # --- when ---------------------------------------------------------------------------------
@@ -50,15 +43,15 @@ def test_pauses_double_and_are_reset_by_an_answer() -> None:
     queue, clock = asker(Logs(row(1)), schedd)
     pauses = [(queue.query().next_try or 0) - clock.now for _ in range(7)]
     assert pauses == [60, 120, 240, 480, 600, 600, 600]
-    assert max(pauses) == LONGEST_PAUSE
-    clock.now += LONGEST_PAUSE - 1
+    assert max(pauses) == poller.LONGEST_PAUSE
+    clock.now += poller.LONGEST_PAUSE - 1
     assert not queue.is_due()
     clock.now += 1
     assert queue.is_due()
     assert (queue.snapshot.error, queue.snapshot.is_pending) == (schedd.down, False)
     schedd.down = None
     assert queue.query().error is None
-    clock.now += QUERY_SECONDS
+    clock.now += poller.QUERY_SECONDS
     assert queue.is_due()
 
 
@@ -68,13 +61,13 @@ def test_pauses_double_and_are_reset_by_an_answer() -> None:
         # The queue is empty.
         (Logs(row(1, State.COMPLETED), dags=[dag(DagState.DONE)]), Schedd(), 10_000, False),
         # At most every half minute.
-        (Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()), QUERY_SECONDS - 0.1, False),
-        (Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()), QUERY_SECONDS, True),
+        (Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()), poller.QUERY_SECONDS - 0.1, False),
+        (Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()), poller.QUERY_SECONDS, True),
         # A DAG that runs, without jobs.
-        (Logs(dags=[dag()]), Schedd(dagman()), QUERY_SECONDS, True),
+        (Logs(dags=[dag()]), Schedd(dagman()), poller.QUERY_SECONDS, True),
         # A schedd without our jobs is queried ever more rarely.
-        (Logs(row(1)), Schedd(), QUERY_SECONDS, False),
-        (Logs(row(1)), Schedd(), 2 * QUERY_SECONDS, True),
+        (Logs(row(1)), Schedd(), poller.QUERY_SECONDS, False),
+        (Logs(row(1)), Schedd(), 2 * poller.QUERY_SECONDS, True),
     ],
 )
 def test_interval_of_queries(logs: Logs, schedd: Schedd, seconds: float, due: bool) -> None:
@@ -119,7 +112,7 @@ def test_unforeseen_error_is_reported() -> None:
 
 def test_positions_are_by_priority_then_age() -> None:
     jobs = [job(1, at=10), job(2, at=5), job(3, priority=7, at=50), job(4, 2), job(5, at=5)]
-    word = match_jobs(WHERE, 1.0, jobs, {}, [], DAGDIR, ["metl.log"])
+    word = poller.match_jobs(WHERE, 1.0, jobs, {}, [], DAGDIR, ["metl.log"])
     assert {each.cluster: each.position for each in word.jobs} == {3: 1, 2: 2, 5: 3, 1: 4, 4: None}
     assert {each.waiting for each in word.jobs} == {4}
 
@@ -127,7 +120,7 @@ def test_positions_are_by_priority_then_age() -> None:
 def test_jobs_of_other_directories_are_excluded() -> None:
     rows = {(1, 0): row(1), (2, 0): row(2)}
     jobs = [job(1), job(2, directory="/home/ben"), job(3, directory="/home/ben")]
-    word = match_jobs(WHERE, 1.0, jobs, rows, [], DAGDIR, ["metl.log"])
+    word = poller.match_jobs(WHERE, 1.0, jobs, rows, [], DAGDIR, ["metl.log"])
     assert [each.cluster for each in word.jobs] == [1]
     assert word.foreign_jobs == ((2, 0),)
 
@@ -135,7 +128,7 @@ def test_jobs_of_other_directories_are_excluded() -> None:
 @pytest.mark.parametrize(("place", "dagmans"), [(DAGDIR, [9]), (Path("/home/ben/ens"), [])])
 def test_dagmans_job_is_separate(place: Path, dagmans: list[int]) -> None:
     jobs = [dagman(directory=place), job(1)]
-    word = match_jobs(WHERE, 1.0, jobs, {}, [dag()], DAGDIR, ["metl.log"])
+    word = poller.match_jobs(WHERE, 1.0, jobs, {}, [dag()], DAGDIR, ["metl.log"])
     assert [each.cluster for each in word.jobs] == [1]
     assert [each.cluster for each in word.dagmans] == dagmans
     assert word.foreign_jobs == (() if dagmans else ((9, 0),))
@@ -170,13 +163,13 @@ def test_jobs_of_a_nested_dagman_are_queried() -> None:
 def test_only_lasting_differences_are_warnings() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
     queue, clock = asker(logs, schedd)
-    feed = QueueFeed(logs, queue)
+    feed = poller.QueueFeed(logs, queue)
     queue.query()
     assert feed.latest.status.warnings == ()
-    clock.now += SOON_SECONDS
+    clock.now += poller.SOON_SECONDS
     queue.query()
     assert feed.latest.status.warnings == (), "two answers soon after one another prove nothing"
-    clock.now += QUERY_SECONDS
+    clock.now += poller.QUERY_SECONDS
     queue.query()
     (warning,) = feed.latest.status.warnings
     assert warning.kind == "queue-differs"
@@ -192,7 +185,7 @@ def test_logs_of_another_machine_give_no_warning() -> None:
     queue, clock = asker(logs, Schedd())
     for _ in range(3):
         queue.query()
-        clock.now += QUERY_SECONDS
+        clock.now += poller.QUERY_SECONDS
     assert queue.lasting_discrepancies == ()
 
 
@@ -202,7 +195,7 @@ def test_jobs_missing_from_the_queue_are_a_warning() -> None:
     queue.query()
     del schedd.jobs[1, 0]
     for _ in range(2):
-        clock.now += QUERY_SECONDS
+        clock.now += poller.QUERY_SECONDS
         queue.query()
     (found,) = queue.lasting_discrepancies
     assert (found.job, found.state, found.queue_state) == (
@@ -210,18 +203,18 @@ def test_jobs_missing_from_the_queue_are_a_warning() -> None:
         State.RUNNING,
         "not in the queue",
     )
-    view = QueueFeed(logs, queue).job_view(1, 0)
+    view = poller.QueueFeed(logs, queue).job_view(1, 0)
     assert view.queue.differs == "not in the queue"
 
 
 # --- a schedd that falls silent -----------------------------------------------------------
 
 
-def silent(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, SimpleNamespace]:
+def silent(logs: Logs, schedd: Schedd) -> tuple[poller.QueuePoller, SimpleNamespace]:
     """A schedd that had our jobs and then stopped answering."""
     queue, clock = asker(logs, schedd)
     queue.query()
-    clock.now += QUERY_SECONDS
+    clock.now += poller.QUERY_SECONDS
     schedd.down = "the schedd does not answer"
     queue.query()
     return queue, clock
@@ -230,9 +223,9 @@ def silent(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, SimpleNamespace]:
 def test_silent_schedd_is_reported_until_it_answers() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = silent(logs, schedd)
-    feed = QueueFeed(logs, queue)
+    feed = poller.QueueFeed(logs, queue)
     assert feed.latest is not None
-    since = time.strftime("%H:%M:%S", time.localtime(clock.now - QUERY_SECONDS))
+    since = time.strftime("%H:%M:%S", time.localtime(clock.now - poller.QUERY_SECONDS))
     assert f"no answer from the schedd since {since}" in (feed.latest.error or "")
     schedd.down = None
     queue.query()
@@ -244,7 +237,7 @@ def test_ended_or_foreign_ensemble_needs_no_schedd(live: bool, jobs: list[QueueJ
     logs = Logs(row(1, State.RUNNING), dags=[dag()])
     queue, _ = silent(logs, Schedd(*jobs))
     logs.live = live
-    shown = QueueFeed(logs, queue).latest
+    shown = poller.QueueFeed(logs, queue).latest
     assert shown.error is None
 
 
@@ -253,7 +246,7 @@ def test_session_started_during_a_silence_queries_on_new_events() -> None:
     queue, clock = asker(logs, schedd)
     schedd.down = "no schedd is known here"
     queue.query()
-    clock.now += QUERY_SECONDS
+    clock.now += poller.QUERY_SECONDS
     assert not queue.is_due()
     logs.logs = (LogRow("metl.log", 100, 3, None, None),)
     assert queue.is_due()
@@ -265,8 +258,8 @@ def test_start_and_end_of_a_silence_are_shown_at_once() -> None:
     queue, clock = asker(logs, schedd)
     queue.query()
     schedd.down = "the schedd does not answer"
-    clock.now += QUERY_SECONDS
-    feed = QueueFeed(logs, queue)
+    clock.now += poller.QUERY_SECONDS
+    feed = poller.QueueFeed(logs, queue)
     result, pictures = threading.Event(), []
 
     def notify(update: Snapshot) -> None:
@@ -277,7 +270,7 @@ def test_start_and_end_of_a_silence_are_shown_at_once() -> None:
     assert result.wait(PATIENCE)
     result.clear()
     schedd.down = None
-    clock.now += LONGEST_PAUSE
+    clock.now += poller.LONGEST_PAUSE
     assert result.wait(PATIENCE)
     feed.stop()
     assert [picture.error is None for picture in pictures] == [False, True]

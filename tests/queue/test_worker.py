@@ -10,17 +10,8 @@ from typing import Any
 import pytest
 
 from metlmon.authoring.runs import requirements
-from metlmon.pool import exclusion
+from metlmon.pool import exclusion, worker
 from metlmon.pool.protocol import ErrorKind, QueueJob, SiteInfo
-from metlmon.pool.worker import (
-    IDS_PER_CONSTRAINT,
-    LONGEST_TEXT,
-    Pool,
-    WorkerFailure,
-    any_of,
-    queue_job,
-    serve,
-)
 
 AD: dict[str, object] = {
     "ClusterId": 12,
@@ -34,12 +25,12 @@ AD: dict[str, object] = {
 def answers(pool: Any, *requests: object) -> list[dict[str, Any]]:
     lines = [r if isinstance(r, bytes) else json.dumps(r).encode() + b"\n" for r in requests]
     out = io.BytesIO()
-    serve(io.BytesIO(b"".join(lines)), out, lambda: pool)
+    worker.serve(io.BytesIO(b"".join(lines)), out, lambda: pool)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 def job(ad: dict[str, object]) -> QueueJob:
-    found = queue_job(ad)
+    found = worker.queue_job(ad)
     assert found is not None
     return found
 
@@ -81,8 +72,8 @@ class Api:
 
 
 @pytest.fixture
-def pool() -> Pool:
-    made = Pool.__new__(Pool)
+def pool() -> worker.Pool:
+    made = worker.Pool.__new__(worker.Pool)
     made._api, made._location = Api(), {"MyAddress": "<127.0.0.1:1>"}
     return made
 
@@ -137,14 +128,14 @@ def test_invalid_request_does_not_end_the_connection(request_: object) -> None:
     ],
     ids=str,
 )
-def test_invalid_requests_make_no_call(pool: Pool, request_: tuple[object, ...]) -> None:
+def test_invalid_requests_make_no_call(pool: worker.Pool, request_: tuple[object, ...]) -> None:
     op, *arguments = request_
     (answer,) = answers(pool, {"op": op, "args": arguments})
     assert answer["error"] == "request"
     assert pool._api.schedd.acted == []
 
 
-def test_acts_name_one_job(pool: Pool) -> None:
+def test_acts_name_one_job(pool: worker.Pool) -> None:
     pool.edit(12, 3, "site", "SDSC PRP")
     pool.edit(12, 3, "priority", -5)
     pool.edit(12, 3, "request_memory", 12288)
@@ -231,7 +222,7 @@ def test_condition_of_the_user_is_kept() -> None:
     assert exclusion.with_clause(own, []) == own
 
 
-def test_site_is_excluded_by_requirements_and_included_by_ad(pool: Pool) -> None:
+def test_site_is_excluded_by_requirements_and_included_by_ad(pool: worker.Pool) -> None:
     schedd = pool._api.schedd
     schedd.ad = {**AD, "Requirements": REQUIREMENTS}
     pool.exclude(12, 3, "A", True, "site")
@@ -244,7 +235,7 @@ def test_site_is_excluded_by_requirements_and_included_by_ad(pool: Pool) -> None
     assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "Requirements", REQUIREMENTS)
 
 
-def test_list_of_excluded_sites_is_replaced(pool: Pool) -> None:
+def test_list_of_excluded_sites_is_replaced(pool: worker.Pool) -> None:
     ad = {**AD, "Requirements": "f(MY.metlexcluded) =!= true", "MetlExcluded": "A|B c"}
     pool._api.schedd.ad = ad
     assert (job(ad).excluded, job(ad).by_list) == (("A", "B c"), True)
@@ -254,7 +245,7 @@ def test_list_of_excluded_sites_is_replaced(pool: Pool) -> None:
     assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "MetlExcluded", '"A"')
 
 
-def test_host_is_listed_if_the_requirements_use_machines(pool: Pool) -> None:
+def test_host_is_listed_if_the_requirements_use_machines(pool: worker.Pool) -> None:
     listing = 'stringListIMember(TARGET.Machine,MY.MetlExcluded,"|") isnt true'
     pool._api.schedd.ad = {**AD, "Requirements": listing, "MetlExcluded": "A"}
     assert job(pool._api.schedd.ad).hosts_by_list
@@ -267,11 +258,11 @@ def test_host_is_listed_if_the_requirements_use_machines(pool: Pool) -> None:
     assert attribute == "Requirements"
     changed = job({**AD, "Requirements": value, "MetlExcluded": "A"})
     assert (changed.excluded, changed.by_list) == (("A", "gpu1.x.org"), True)
-    with pytest.raises(WorkerFailure):
+    with pytest.raises(worker.WorkerFailure):
         pool.exclude(12, 3, "10.0.0.1", True, "host")
 
 
-def test_sites_are_counted_by_their_slots(pool: Pool) -> None:
+def test_sites_are_counted_by_their_slots(pool: worker.Pool) -> None:
     ads = [
         {"GLIDEIN_ResourceName": "b", "GPUs_DeviceName": "NVIDIA A40"},
         {"GLIDEIN_ResourceName": "b"},
@@ -283,7 +274,7 @@ def test_sites_are_counted_by_their_slots(pool: Pool) -> None:
     assert pool.sites() == [SiteInfo("a?", 1, ()), SiteInfo("b", 2, ("NVIDIA A40",))]
 
 
-def test_slots_are_counted_by_their_resources(pool: Pool) -> None:
+def test_slots_are_counted_by_their_resources(pool: worker.Pool) -> None:
     asked: list[tuple[str, list[str]]] = []
     ads = [{"TotalSlotMemory": 8192, "TotalSlotCpus": 4.0}] * 2 + [{"TotalSlotMemory": "many"}]
 
@@ -299,10 +290,10 @@ def test_slots_are_counted_by_their_resources(pool: Pool) -> None:
 
 
 def test_many_ids_are_split_into_constraints() -> None:
-    made = list(any_of("ClusterId", range(IDS_PER_CONSTRAINT + 1)))
+    made = list(worker.any_of("ClusterId", range(worker.IDS_PER_CONSTRAINT + 1)))
     assert len(made) == 2
-    assert made[1] == f"ClusterId == {IDS_PER_CONSTRAINT}"
-    assert list(any_of("ClusterId", [])) == []
+    assert made[1] == f"ClusterId == {worker.IDS_PER_CONSTRAINT}"
+    assert list(worker.any_of("ClusterId", [])) == []
 
 
 class RestartedSchedd(Schedd):
@@ -320,7 +311,7 @@ class Collector:
         return {"MyAddress": "<127.0.0.1:2>", "Name": "ap.example.org"}
 
 
-def test_restarted_schedd_is_found_at_its_new_address(pool: Pool) -> None:
+def test_restarted_schedd_is_found_at_its_new_address(pool: worker.Pool) -> None:
     pool._api.schedd = RestartedSchedd()
     pool._api.Collector, pool._api.DaemonType = Collector, SimpleNamespace(Schedd="schedd")
     pool._api.ping = lambda location, what: {"MyRemoteUserName": "researcher@localhost"}
@@ -334,7 +325,7 @@ def test_restarted_schedd_is_found_at_its_new_address(pool: Pool) -> None:
     ("alive", "kind"), [(True, ErrorKind.REFUSED), (False, ErrorKind.NO_ANSWER)]
 )
 def test_refusal_and_missing_schedd_are_distinguished(
-    pool: Pool, alive: bool, kind: ErrorKind
+    pool: worker.Pool, alive: bool, kind: ErrorKind
 ) -> None:
     class RefusingSchedd(Schedd):
         def act(self, action: object, jobs: list[str], reason: object) -> dict[str, int]:
@@ -346,7 +337,7 @@ def test_refusal_and_missing_schedd_are_distinguished(
             return []
 
     pool._api.schedd = RefusingSchedd()
-    with pytest.raises(WorkerFailure) as caught:
+    with pytest.raises(worker.WorkerFailure) as caught:
         pool.act("hold", 1, 0)
     assert caught.value.kind is kind
 
@@ -357,7 +348,7 @@ def test_refusal_and_missing_schedd_are_distinguished(
 @pytest.mark.parametrize("name", ["ClusterId", "ProcId", "JobStatus"])
 @pytest.mark.parametrize("value", [None, "12", object(), True, [1], 1e300])
 def test_ad_without_id_or_status_is_none(name: str, value: object) -> None:
-    assert queue_job({**AD, name: value}) is None
+    assert worker.queue_job({**AD, name: value}) is None
 
 
 @pytest.mark.parametrize("value", [object(), {"a": 1}, ["x"], 5, True])
@@ -398,8 +389,8 @@ def test_hostile_ad_is_one_line_of_json() -> None:
     class Hostile:
         def job(self, cluster: int, proc: int) -> QueueJob | None:
             name = '\x1b[2J"\n{"value": 1}\u202e\ud800' + "x" * 10_000_000
-            return queue_job({**AD, "DAGNodeName": name})
+            return worker.queue_job({**AD, "DAGNodeName": name})
 
     (answer,) = answers(Hostile(), {"op": "job", "args": [12, 0]})
     assert answer["value"]["cluster"] == 12
-    assert len(answer["value"]["node"]) == LONGEST_TEXT, "a text of megabytes is cut"
+    assert len(answer["value"]["node"]) == worker.LONGEST_TEXT, "a text of megabytes is cut"

@@ -9,6 +9,7 @@ import pytest
 
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.states import State
+from metlmon.snapshot.records import Progress
 from metlmon.text import spans
 from screens.app import AppOptions
 from screens.health import EntryPane, HealthScreen
@@ -18,15 +19,7 @@ from screens.overview import header as overview_header
 from screens.run import RunScreen
 from screens.sites import ExecutionsScreen
 from tests.health.ensembles import REMOVED_BY_POLICY, EventLog, chains, removed_after_hold, write
-from tests.support.sample_snapshots import (
-    MEMORY_HOLD,
-    RUNS,
-    FakeFeed,
-    Progress,
-    run,
-    status,
-    update,
-)
+from tests.support.sample_snapshots import MEMORY_HOLD, RUNS, FakeFeed, run, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE
 from tests.support.static_sessions import FIXTURES, StaticSession, opened, session
 

@@ -14,42 +14,29 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import ACTIVE, State
+from metlmon.pool import types
 from metlmon.pool.previews import action_previews, exclusion_preview
-from metlmon.pool.types import (
-    DAG_ACTS,
-    HELD,
-    HOST_ACTS,
-    SITE_ACTS,
-    ActionPreview,
-    ActionRequest,
-    ActionResult,
-    PoolError,
-    QueueJob,
-    QueueSnapshot,
-    ResultCode,
-    ScheddInfo,
-    SelectedRun,
-    SiteInfo,
-)
 from metlmon.snapshot.records import DagRow, Job, JobView, Status
 from tests.support.patience import PATIENCE
 from tests.support.sample_snapshots import FakeFeed, run, status, update
 
 SITES = (
-    SiteInfo("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
-    SiteInfo("Delta-GPU", 4, ("NVIDIA A40",)),
-    SiteInfo("CHTC-Spark-CE1", 1, ("NVIDIA L40S", "NVIDIA H100")),
+    types.SiteInfo("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
+    types.SiteInfo("Delta-GPU", 4, ("NVIDIA A40",)),
+    types.SiteInfo("CHTC-Spark-CE1", 1, ("NVIDIA L40S", "NVIDIA H100")),
 )
-HERE = ScheddInfo("ap1.example.org", "23.9.6", "someone@example.org", "/usr/bin/condor_submit_dag")
+HERE = types.ScheddInfo(
+    "ap1.example.org", "23.9.6", "someone@example.org", "/usr/bin/condor_submit_dag"
+)
 NOW = 1_763_100_840.0
-WORD = QueueSnapshot(
+WORD = types.QueueSnapshot(
     schedd="ap40.example.org", version="25.0.4", user="someone@example.org", queried_at=NOW - 12
 )
 DAGMAN = 14690000
 """The cluster of every DAG's DAGMan."""
 
 
-QUEUED = QueueJob(
+QUEUED = types.QueueJob(
     1,
     0,
     1,
@@ -62,12 +49,12 @@ QUEUED = QueueJob(
 )
 
 
-def queued_as(job: Job) -> QueueJob:
+def queued_as(job: Job) -> types.QueueJob:
     """The queue's record of a job in the logs."""
-    return QueueJob(
+    return types.QueueJob(
         job.cluster,
         job.proc,
-        status=HELD if job.state is State.HELD else 2,
+        status=types.HELD if job.state is State.HELD else 2,
         site="delta",
         by_site=True,
         request_memory=8192,
@@ -84,15 +71,15 @@ class FakePool:
 
     def __init__(
         self,
-        where: ScheddInfo | PoolError = HERE,
-        sites: Sequence[SiteInfo] | PoolError = SITES,
-        submitted: int | PoolError = 4711,
+        where: types.ScheddInfo | types.PoolError = HERE,
+        sites: Sequence[types.SiteInfo] | types.PoolError = SITES,
+        submitted: int | types.PoolError = 4711,
     ) -> None:
         self.queue_snapshot = WORD
         self.answers: dict[str, object] = {"where": where, "sites": sites}
         self.submitted = submitted
-        self.orders: list[ActionRequest] = []
-        self.replies: dict[str, tuple[ResultCode, str]] = {}
+        self.orders: list[types.ActionRequest] = []
+        self.replies: dict[str, tuple[types.ResultCode, str]] = {}
         self.error: Exception | None = None
         self.gate = threading.Event()
         self.gate.set()
@@ -106,18 +93,18 @@ class FakePool:
         status: Status,
         jobs: Sequence[Job],
         dags: Sequence[DagRow],
-        runs: Sequence[SelectedRun] = (),
+        runs: Sequence[types.SelectedRun] = (),
         site: str | None = None,
         host: str | None = None,
-    ) -> tuple[ActionPreview, ...]:
+    ) -> tuple[types.ActionPreview, ...]:
         snapshot = self.queue_snapshot
         if not snapshot.is_pending:
             queue = {(job.cluster, job.proc): queued_as(job) for job in jobs} | {**snapshot.by_id}
-            dagman = QueueJob(DAGMAN, 0, status=2)
+            dagman = types.QueueJob(DAGMAN, 0, status=2)
             snapshot = replace(snapshot, jobs=tuple(queue.values()), dagmans=(dagman,))
         dags = [replace(dag, cluster=DAGMAN) for dag in dags]
         previews = list(action_previews(snapshot, jobs, dags, runs, status))
-        for place, acts in ((site, SITE_ACTS), (host, HOST_ACTS)):
+        for place, acts in ((site, types.SITE_ACTS), (host, types.HOST_ACTS)):
             if place is not None:
                 previews += (
                     exclusion_preview(act, snapshot, place, self.queued, status, {}) for act in acts
@@ -125,38 +112,38 @@ class FakePool:
         return tuple(previews)
 
     def perform(
-        self, order: ActionRequest, on_result: Callable[[ActionResult], None]
-    ) -> tuple[ActionResult, ...]:
+        self, order: types.ActionRequest, on_result: Callable[[types.ActionResult], None]
+    ) -> tuple[types.ActionResult, ...]:
         self.orders.append(order)
         results = []
-        jobs = [each.id for each in order.touched] if order.act not in DAG_ACTS else []
+        jobs = [each.id for each in order.touched] if order.act not in types.DAG_ACTS else []
         for subject in jobs or [order.dag or ""]:
             assert not results or self.gate.wait(30), "nobody opened the gate"
             if self.error is not None and (results or len(order.touched) < 2):
                 raise self.error
-            reply, text = self.replies.get(subject, (ResultCode.DONE, ""))
-            results.append(ActionResult(subject, reply, text))
+            reply, text = self.replies.get(subject, (types.ResultCode.DONE, ""))
+            results.append(types.ActionResult(subject, reply, text))
             on_result(results[-1])
         return tuple(results)
 
-    def where(self) -> ScheddInfo:
+    def where(self) -> types.ScheddInfo:
         return self._answer("where")  # type: ignore[return-value]
 
-    def sites(self) -> tuple[SiteInfo, ...]:
+    def sites(self) -> tuple[types.SiteInfo, ...]:
         return self._answer("sites")  # type: ignore[return-value]
 
     def _answer(self, question: str) -> object:
         self.asked.append(question)
         assert self.gate.wait(PATIENCE)
         answer = self.answers[question]
-        if isinstance(answer, PoolError):
+        if isinstance(answer, types.PoolError):
             raise answer
         return answer
 
     def submit_dag(self, dag_file: Path) -> int:
         self.dags.append(dag_file)
         assert self.gate.wait(PATIENCE)
-        if isinstance(self.submitted, PoolError):
+        if isinstance(self.submitted, types.PoolError):
             raise self.submitted
         return self.submitted
 
@@ -168,7 +155,7 @@ class FakePool:
 class QueuedFeed(FakeFeed):
     """A feed whose jobs have the state of their run, in the queue as well."""
 
-    queued: QueueJob | None = QUEUED
+    queued: types.QueueJob | None = QUEUED
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         view = super().job_view(cluster, proc)
@@ -224,11 +211,11 @@ class HostilePool(FakePool):
         super().__init__()
         self.queue_snapshot = harmed(self.queue_snapshot)
 
-    def previews(self, *asked: Any, **more: Any) -> tuple[ActionPreview, ...]:
+    def previews(self, *asked: Any, **more: Any) -> tuple[types.ActionPreview, ...]:
         return harmed(super().previews(*asked, **more))
 
     def perform(
-        self, order: ActionRequest, on_result: Callable[[ActionResult], None]
-    ) -> tuple[ActionResult, ...]:
+        self, order: types.ActionRequest, on_result: Callable[[types.ActionResult], None]
+    ) -> tuple[types.ActionResult, ...]:
         answers = super().perform(order, lambda answer: None)
         return tuple(replace(answer, text=PAYLOAD) for answer in answers)

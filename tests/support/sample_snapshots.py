@@ -19,27 +19,9 @@ from metlmon.live.feed import Feed, JobFiles, Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.states import ACTIVE, DagState, Outcome, State
+from metlmon.snapshot import records
 from metlmon.snapshot.node_tree import DagNodes
-from metlmon.snapshot.records import (
-    DagDescription,
-    DagRow,
-    Epoch,
-    EventLine,
-    Execution,
-    GpuHours,
-    Hold,
-    Job,
-    JobView,
-    Ledger,
-    LogRow,
-    NodeFault,
-    NodeRow,
-    Progress,
-    Run,
-    RunView,
-    Status,
-    Transfer,
-)
+from metlmon.snapshot.records import EventLine, LogRow
 from tests.support.records import blank, execution_at, job_at
 
 AS_OF = datetime(2025, 11, 14, 8, 14)
@@ -50,7 +32,7 @@ MEMORY_HOLD = (
     "65536 megabytes. Last measured usage: 65511 megabytes. Consider resubmitting with a "
     "higher request_memory."
 )
-WHOLE = Progress(1, 1)
+WHOLE = records.Progress(1, 1)
 
 
 def run(
@@ -68,12 +50,12 @@ def run(
     hold: str | None = None,
     bad: float = 0.0,
     uuid: str | None = None,
-) -> Run:
+) -> records.Run:
     number = sum(map(ord, name))
     begun = state is not State.WAITING
     off = site is not None and target is not None and site.lower() != target.lower()
     latest = blank(
-        Epoch,
+        records.Epoch,
         epoch=min(done, total - 1),
         epoch_var=min(done, total - 1) + 1,
         node=f"{name}-train_epoch{min(done, total - 1)}",
@@ -86,10 +68,10 @@ def run(
         attempts=attempt,
         off_target=off,
     )
-    hours = GpuHours(done * 9.6, bad, 3.5 if state is State.RUNNING else 0.0)
+    hours = records.GpuHours(done * 9.6, bad, 3.5 if state is State.RUNNING else 0.0)
     made_up = f"{number * 2654435761 % 2**32:08x}-5d1c-4a6e-9c55-0242ac120002"
     return blank(
-        Run,
+        records.Run,
         key=uuid or made_up,
         run=name,
         uuid=uuid or made_up,
@@ -122,7 +104,7 @@ RUNS = (
 
 
 @cache
-def epochs(row: Run) -> tuple[Epoch, ...]:
+def epochs(row: records.Run) -> tuple[records.Epoch, ...]:
     made = []
     first = 14600000 + 100 * sum(map(ord, row.run)) % 90000
     for n in range(row.epochs_total):
@@ -139,7 +121,7 @@ def epochs(row: Run) -> tuple[Epoch, ...]:
         submitted = AS_OF - timedelta(hours=6 * (row.epochs_total - n))
         made.append(
             blank(
-                Epoch,
+                records.Epoch,
                 node=f"{row.run}-train_epoch{n}",
                 dag=row.dag,
                 in_dag=row.dag,
@@ -156,7 +138,7 @@ def epochs(row: Run) -> tuple[Epoch, ...]:
                 transfer=41.0 if begun else None,
                 execution=float(wave) if begun else None,
                 attempts=1 + (n % 5 == 4) + 2 * (n == 9) if begun else 0,
-                hours=GpuHours(3.2 if done else 0.0, 1.1 * (n % 5 == 4)),
+                hours=records.GpuHours(3.2 if done else 0.0, 1.1 * (n % 5 == 4)),
                 success=execution_at(site, A80, 1, 1800.0) if n == 5 and done else None,
                 longest=execution_at("anvil", A80, 1, 9000.0) if n == 5 and done else None,
             )
@@ -164,16 +146,16 @@ def epochs(row: Run) -> tuple[Epoch, ...]:
     return tuple(made)
 
 
-def side(row: Run) -> tuple[Epoch, ...]:
+def side(row: records.Run) -> tuple[records.Epoch, ...]:
     ones = [e for e in epochs(row) if e.state is State.COMPLETED][-1:]
     return tuple(
         replace(e, node=f"{row.run}-eval_epoch{e.epoch}", jobs=((14699999, 0),)) for e in ones
     )
 
 
-def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -> Execution:
+def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -> records.Execution:
     flying = outcome is Outcome.IN_FLIGHT
-    plain = Execution(
+    plain = records.Execution(
         job=(1, 0),
         site="UIUC-RAILS",
         host="uiuc-rails-07.example.edu",
@@ -188,7 +170,7 @@ def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
-def job_view(row: Run, cluster: int) -> JobView:
+def job_view(row: records.Run, cluster: int) -> records.JobView:
     start = AS_OF - timedelta(days=3)
     first, second = start + timedelta(hours=2), start + timedelta(hours=9)
     held = row.state is State.HELD
@@ -216,7 +198,9 @@ def job_view(row: Run, cluster: int) -> JobView:
         )  # fmt: skip
     else:
         executions.append(execution(second, 51.0, Outcome.IN_FLIGHT))
-    hold = Hold(end, None, seconds, 34, 0, MEMORY_HOLD, "UIUC-RAILS", A80, reason=MEMORY_HOLD)
+    hold = records.Hold(
+        end, None, seconds, 34, 0, MEMORY_HOLD, "UIUC-RAILS", A80, reason=MEMORY_HOLD
+    )
     latest = row.latest
     node = f"{row.run}-train_epoch{latest.epoch if latest else 0}"
     states = (
@@ -230,8 +214,8 @@ def job_view(row: Run, cluster: int) -> JobView:
         (second + timedelta(hours=4), State.RUNNING),
         *(((end, State.HELD),) if held else ()),
     )
-    return JobView(
-        job=Job(
+    return records.JobView(
+        job=records.Job(
             dag=row.dag,
             in_dag=row.dag,
             node=node,
@@ -247,7 +231,7 @@ def job_view(row: Run, cluster: int) -> JobView:
             submitted=start,
             executions=tuple(executions),
             transfers=(
-                Transfer(
+                records.Transfer(
                     job=(cluster, 0),
                     key=row.key,
                     epoch=0,
@@ -290,12 +274,12 @@ WARNINGS = (
 
 
 def status(
-    runs: tuple[Run, ...] = RUNS,
+    runs: tuple[records.Run, ...] = RUNS,
     *,
     live: bool = True,
     warnings: tuple[Notice, ...] = WARNINGS,
     **more: object,
-) -> Status:
+) -> records.Status:
     states: Counter[State] = Counter(dict.fromkeys(State, 0))
     for row in runs:
         states[State.COMPLETED] += row.epochs_done
@@ -304,14 +288,14 @@ def status(
             states[row.state] += 1
             left -= 1
         states[State.WAITING] += left
-    hours = GpuHours(
+    hours = records.GpuHours(
         sum(row.hours.goodput for row in runs),
         sum(row.hours.badput for row in runs),
         sum(row.hours.running for row in runs),
     )
     files = sorted({row.dag for row in runs})
     dags = tuple(
-        DagRow(
+        records.DagRow(
             file=file,
             state=DagState.RUNNING if live else DagState.UNKNOWN,
             dagmans=3,
@@ -323,7 +307,7 @@ def status(
         )
         for file in files
     )
-    made = Status(
+    made = records.Status(
         dagdir="/home/someone/ensembles/global_pretraining",
         as_of=AS_OF,
         live=live,
@@ -341,7 +325,7 @@ def status(
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def update(made: Status | None = None, progress: Progress = WHOLE) -> Snapshot:
+def update(made: records.Status | None = None, progress: records.Progress = WHOLE) -> Snapshot:
     made = made or status()
     return Snapshot(made, progress)
 
@@ -354,11 +338,11 @@ class FakeFeed(Feed):
         self._dagdir = dagdir or Path("/home/someone/ensembles/global_pretraining")
         self._notify: Callable[[Snapshot], None] | None = None
         self.stopped = False
-        self.jobs: dict[tuple[int, int], JobView] = {}
+        self.jobs: dict[tuple[int, int], records.JobView] = {}
         self.set = Settings()
-        self.book: Ledger | None = None
+        self.book: records.Ledger | None = None
         self.dag_nodes: tuple[DagNodes, ...] = ()
-        self.node_rows: dict[NodeKey, NodeRow] = {}
+        self.node_rows: dict[NodeKey, records.NodeRow] = {}
         self.written: Mapping[str, TrainingOutput] = {}
         self.streamed: Mapping[tuple[int, int], Streamed] = {}
         self.errors = NO_ERRORS
@@ -383,15 +367,15 @@ class FakeFeed(Feed):
         assert self._notify is not None
         self._notify(new)
 
-    def _row(self, key: str) -> Run | None:
+    def _row(self, key: str) -> records.Run | None:
         rows = self._latest.status.runs if self._latest else ()
         return next((row for row in rows if row.key == key), None)
 
-    def run_view(self, key: str) -> RunView | None:
+    def run_view(self, key: str) -> records.RunView | None:
         row = self._row(key)
-        return None if row is None else RunView(row, epochs(row), side(row))
+        return None if row is None else records.RunView(row, epochs(row), side(row))
 
-    def job_view(self, cluster: int, proc: int) -> JobView | None:
+    def job_view(self, cluster: int, proc: int) -> records.JobView | None:
         if (cluster, proc) in self.jobs:
             return self.jobs[cluster, proc]
         rows = self._latest.status.runs if self._latest else ()
@@ -403,7 +387,7 @@ class FakeFeed(Feed):
                 return job_view(row, cluster)
         return None
 
-    def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[records.Job, ...]:
         rows = self._latest.status.runs if self._latest else ()
         asked = [row for row in rows if run in (None, row.key) and row.latest is not None]
         views = [self.job_view(row.latest.cluster or 0, row.latest.proc or 0) for row in asked]
@@ -412,30 +396,30 @@ class FakeFeed(Feed):
     def nodes(self) -> tuple[DagNodes, ...]:
         return self.dag_nodes
 
-    def node_row(self, key: NodeKey) -> NodeRow | None:
+    def node_row(self, key: NodeKey) -> records.NodeRow | None:
         return self.node_rows.get(key)
 
     @property
     def settings(self) -> Settings:
         return self.set
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> records.Ledger:
         return self.book or ledger(self._latest)
 
-    def dag_description(self) -> DagDescription:
-        return DagDescription()
+    def dag_description(self) -> records.DagDescription:
+        return records.DagDescription()
 
     def job_files(self) -> JobFiles:
         return JobFiles(self.written, self.streamed, self.errors)
 
 
-def ledger(of: Snapshot | None) -> Ledger:
+def ledger(of: Snapshot | None) -> records.Ledger:
     """The runs of a snapshot, with their holds, failures and removals."""
     status = of.status if of is not None else None
     runs = status.runs if status else ()
     as_of, live = (status.as_of, status.live) if status else (None, False)
     troubled = [row for row in runs if row.state in TROUBLE]
-    return Ledger(
+    return records.Ledger(
         "/nowhere",
         as_of,
         live,
@@ -448,14 +432,14 @@ def ledger(of: Snapshot | None) -> Ledger:
 TROUBLE = frozenset({State.HELD, State.FAILED, State.REMOVED})
 
 
-def _job_entry(row: Run) -> Job:
+def _job_entry(row: records.Run) -> records.Job:
     latest = row.latest
     since = latest.since or AS_OF
-    hold = Hold(
+    hold = records.Hold(
         since, None, row.seconds or 0.0, latest.hold_code, None, latest.hold_reason or "",
         latest.site, latest.gpu, latest.hold_reason,
     )  # fmt: skip
-    job = Job(
+    job = records.Job(
         job=(latest.cluster or 0, 0),
         state=row.state,
         dag=row.dag,
@@ -468,9 +452,9 @@ def _job_entry(row: Run) -> Job:
     return job.with_states([(since - timedelta(hours=1), State.RUNNING), (since, row.state)])
 
 
-def _fault(row: Run) -> NodeFault:
+def _fault(row: records.Run) -> records.NodeFault:
     latest = row.latest
-    return NodeFault(
+    return records.NodeFault(
         node_key=(row.dag, latest.node),
         dag=row.dag,
         kind="job",
