@@ -33,119 +33,96 @@ def at_noon(kind: Kind, *fields: Any, **named: Any) -> DagmanMessage:
 
 @pytest.mark.parametrize(
     ("message", "expected"),
-    [
+    {
         # dc_main (dc_startup banner), of 23 and of 7
-        (b"** condor_dagman (CONDOR_DAGMAN) STARTING UP", at_noon(Kind.STARTED)),
-        (
-            b"** condor_scheduniv_exec.84.0 (CONDOR_DAGMAN) STARTING UP",
-            at_noon(Kind.STARTED, cluster=84),
+        b"** condor_dagman (CONDOR_DAGMAN) STARTING UP": at_noon(Kind.STARTED),
+        b"** condor_scheduniv_exec.84.0 (CONDOR_DAGMAN) STARTING UP": at_noon(
+            Kind.STARTED, cluster=84
         ),
         # DC_Exit, with and (before 7.5) without the pid
-        (
-            b"**** condor_dagman (condor_DAGMAN) pid 37763 EXITING WITH STATUS 3",
-            at_noon(Kind.EXITED, value=3),
+        b"**** condor_dagman (condor_DAGMAN) pid 37763 EXITING WITH STATUS 3": at_noon(
+            Kind.EXITED, value=3
         ),
-        (
-            b"**** condor_scheduniv_exec.84.0 (condor_DAGMAN) EXITING WITH STATUS 1",
-            at_noon(Kind.EXITED, cluster=84, value=1),
+        b"**** condor_scheduniv_exec.84.0 (condor_DAGMAN) EXITING WITH STATUS 1": at_noon(
+            Kind.EXITED, cluster=84, value=1
         ),
         # main_init
         (
             b"Aborting because it looks like another instance of DAGMan is currently running on "
             b"this DAG; if that is not the case, delete the lock file (x.dag.lock) and re-submit "
-            b"the DAG.",
-            at_noon(Kind.REFUSED),
-        ),
+            b"the DAG."
+        ): at_noon(Kind.REFUSED),
         # _EXCEPT_: no exit status is written after it
-        (
-            b'ERROR "Fatal log file monitoring error!" at line 2310 in file ./dag.cpp',
-            at_noon(Kind.EXITED, text="Fatal log file monitoring error!"),
+        b'ERROR "Fatal log file monitoring error!" at line 2310 in file ./dag.cpp': at_noon(
+            Kind.EXITED, text="Fatal log file monitoring error!"
         ),
         # Dag::Bootstrap
-        (b"Running in RECOVERY mode... >>>>>>>>>>>>>>>>>>>>>>>>>>>>>>", at_noon(Kind.RECOVERY)),
-        (b"Number of pre-completed nodes: 12", at_noon(Kind.PRE_COMPLETED, value=12)),
+        b"Running in RECOVERY mode... >>>>>>>>>>>>>>>>>>>>>>>>>>>>>>": at_noon(Kind.RECOVERY),
+        b"Number of pre-completed nodes: 12": at_noon(Kind.PRE_COMPLETED, value=12),
         # main_init: rescueDagMsg, of 7.7.2 and newer, with -DoRescueFrom, and of 7.2
         (
             b"Found rescue DAG number 2; running x.dag.rescue002 in combination with "
-            b"normal DAG file",
-            at_noon(Kind.RESCUE_USED, text="x.dag.rescue002"),
-        ),
+            b"normal DAG file"
+        ): at_noon(Kind.RESCUE_USED, text="x.dag.rescue002"),
         (
             b"Rescue DAG number 1 specified; running x.dag_multi.rescue001 in combination with "
-            b"normal DAG files",
-            at_noon(Kind.RESCUE_USED, text="x.dag_multi.rescue001"),
-        ),
-        (
-            b"Found rescue DAG number 2; running x.dag.rescue002 instead of normal DAG file",
-            at_noon(Kind.RESCUE_USED, text="x.dag.rescue002"),
+            b"normal DAG files"
+        ): at_noon(Kind.RESCUE_USED, text="x.dag_multi.rescue001"),
+        b"Found rescue DAG number 2; running x.dag.rescue002 instead of normal DAG file": at_noon(
+            Kind.RESCUE_USED, text="x.dag.rescue002"
         ),
         # main_init: -load_save
-        (
-            b"Loading saved progress from half.save for DAG.",
-            at_noon(Kind.RESCUE_USED, text="half.save"),
+        b"Loading saved progress from half.save for DAG.": at_noon(
+            Kind.RESCUE_USED, text="half.save"
         ),
         # Dag::WriteRescue
-        (
-            b"Writing Rescue DAG to my dags/x.dag.rescue003...",
-            at_noon(Kind.RESCUE_WRITTEN, text="my dags/x.dag.rescue003"),
+        b"Writing Rescue DAG to my dags/x.dag.rescue003...": at_noon(
+            Kind.RESCUE_WRITTEN, text="my dags/x.dag.rescue003"
         ),
         # ScriptQ::Run
-        (b"Running PRE script of Node A...", at_noon(Kind.PRE_STARTED, node="A")),
-        (b"Running POST script of Node S+A.b...", at_noon(Kind.POST_STARTED, node="S+A.b")),
+        b"Running PRE script of Node A...": at_noon(Kind.PRE_STARTED, node="A"),
+        b"Running POST script of Node S+A.b...": at_noon(Kind.POST_STARTED, node="S+A.b"),
         # Dag::PreScriptReaper: of 25, of 23 ("Job"), killed
-        (b"PRE Script of Node A failed with status 9", at_noon(Kind.PRE_FAILED, node="A", value=9)),
-        (b"PRE Script of Job A failed with status 9", at_noon(Kind.PRE_FAILED, node="A", value=9)),
-        (
-            b"PRE Script of node A died on signal 15 (Terminated)",
-            at_noon(Kind.PRE_FAILED, node="A", value=-15),
+        b"PRE Script of Node A failed with status 9": at_noon(Kind.PRE_FAILED, node="A", value=9),
+        b"PRE Script of Job A failed with status 9": at_noon(Kind.PRE_FAILED, node="A", value=9),
+        b"PRE Script of node A died on signal 15 (Terminated)": at_noon(
+            Kind.PRE_FAILED, node="A", value=-15
         ),
-        (b"PRE Script of node A completed successfully.", at_noon(Kind.PRE_OK, node="A")),
-        (
-            b"PRE_SKIP return value 9 indicates we are done (successfully) with node A",
-            at_noon(Kind.PRE_SKIPPED, node="A", value=9),
+        b"PRE Script of node A completed successfully.": at_noon(Kind.PRE_OK, node="A"),
+        b"PRE_SKIP return value 9 indicates we are done (successfully) with node A": at_noon(
+            Kind.PRE_SKIPPED, node="A", value=9
         ),
         # Dag::ProcessPostTermEvent
-        (b"POST Script of node A completed successfully.", at_noon(Kind.POST_OK, node="A")),
-        (
-            b"POST Script of Node A failed with status 1",
-            at_noon(Kind.POST_FAILED, node="A", value=1),
-        ),
-        (b"POST Script of node A died on signal 9", at_noon(Kind.POST_FAILED, node="A", value=-9)),
+        b"POST Script of node A completed successfully.": at_noon(Kind.POST_OK, node="A"),
+        b"POST Script of Node A failed with status 1": at_noon(Kind.POST_FAILED, node="A", value=1),
+        b"POST Script of node A died on signal 9": at_noon(Kind.POST_FAILED, node="A", value=-9),
         # Dag::ProcessTerminatedEvent
-        (b"Node A job proc (12.1.0) completed successfully.", at_noon(Kind.JOB_OK, "A", 12, 1)),
-        (
-            b"Node A job proc (12.0.0) failed with status 3.",
-            at_noon(Kind.JOB_FAILED, "A", 12, 0, 3),
-        ),
-        (
-            b"Node A job proc (12.0.0) failed with signal 11.",
-            at_noon(Kind.JOB_FAILED, "A", 12, 0, -11),
+        b"Node A job proc (12.1.0) completed successfully.": at_noon(Kind.JOB_OK, "A", 12, 1),
+        b"Node A job proc (12.0.0) failed with status 3.": at_noon(Kind.JOB_FAILED, "A", 12, 0, 3),
+        b"Node A job proc (12.0.0) failed with signal 11.": at_noon(
+            Kind.JOB_FAILED, "A", 12, 0, -11
         ),
         # Dag::RestartNode
-        (b"Retrying node A (retry #1 of 2)...", at_noon(Kind.RETRYING, "A", value=1)),
-        (b"Looking for retry of node A (retry #2 of 2)...", at_noon(Kind.RETRYING, "A", value=2)),
-        (
-            b"Aborting further retries of node A (last attempt returned 7)",
-            at_noon(Kind.NODE_FAILED, "A", value=7),
+        b"Retrying node A (retry #1 of 2)...": at_noon(Kind.RETRYING, "A", value=1),
+        b"Looking for retry of node A (retry #2 of 2)...": at_noon(Kind.RETRYING, "A", value=2),
+        b"Aborting further retries of node A (last attempt returned 7)": at_noon(
+            Kind.NODE_FAILED, "A", value=7
         ),
         (
             b"Aborting further retries of node A because final node is running "
-            b"(last attempt returned -9)",
-            at_noon(Kind.NODE_FAILED, "A", value=-9),
-        ),
+            b"(last attempt returned -9)"
+        ): at_noon(Kind.NODE_FAILED, "A", value=-9),
         # Dag::ProcessFailedSubmit
-        (
-            b"Shortcutting node A retries because of submit failure(s)",
-            at_noon(Kind.SUBMIT_FAILED, "A"),
+        b"Shortcutting node A retries because of submit failure(s)": at_noon(
+            Kind.SUBMIT_FAILED, "A"
         ),
         # Dag::CheckForDagAbort
-        (
-            b"Aborting DAG because we got the ABORT exit value from a PRE script",
-            at_noon(Kind.ABORTED, text="PRE script"),
+        b"Aborting DAG because we got the ABORT exit value from a PRE script": at_noon(
+            Kind.ABORTED, text="PRE script"
         ),
         # main_shutdown_remove
-        (b"Received SIGUSR1", at_noon(Kind.REMOVED)),
-    ],
+        b"Received SIGUSR1": at_noon(Kind.REMOVED),
+    }.items(),
     ids=lambda value: value.decode()[:40] if isinstance(value, bytes) else "",
 )
 def test_wording_has_its_meaning(message: bytes, expected: DagmanMessage) -> None:
