@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import truth
 from pools import Pool, until
@@ -100,12 +100,13 @@ class Ensemble:
             END_SECONDS,
         )
 
-    def until_ended(self) -> None:
-        """Wait until DAGMan and its jobs are out of the queue."""
+    def until_ended(self) -> Self:
+        """Wait until DAGMan and its jobs are out of the queue; the ensemble itself."""
         truth.until_gone(self.pool, self.directory, END_SECONDS)
+        return self
 
-    def until_quiet(self) -> None:
-        """Wait until no file has been written for some seconds."""
+    def until_quiet(self) -> Self:
+        """Wait until no file has been written for some seconds; the ensemble itself."""
         before: list[tuple[int, int]] = []
 
         def look() -> bool:
@@ -115,6 +116,7 @@ class Ensemble:
             return len(before) > 25 and len(set(before[-25:])) == 1
 
         until(look, f"{self.directory.name} is quiet", END_SECONDS)
+        return self
 
 
 def executes(ad: Mapping[str, Any]) -> bool:

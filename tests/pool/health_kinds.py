@@ -50,8 +50,7 @@ def hold_codes(pool: Pool) -> Ensemble:
     made.submit()
     pool.run(["condor_hold", *made.until_executing(1, "run0")])
     made.until_jobs(truth.HELD, 8)
-    made.until_quiet()
-    return made
+    return made.until_quiet()
 
 
 def policy_removal(pool: Pool) -> Ensemble:
@@ -63,8 +62,7 @@ def policy_removal(pool: Pool) -> Ensemble:
     slow = {f"run{run}-train_epoch0": {"seconds": "90"} for run in (0, 1)}
     made = write(pool, "policy-removal", nodes=slow, submit={0: policy, 1: policy})
     made.submit()
-    made.until_ended()
-    return made
+    return made.until_ended()
 
 
 SYSTEM_POLICY = """\
@@ -81,8 +79,7 @@ def system_policy_removal(pool: Pool) -> Ensemble:
     pool.place(made.directory / "pad.bin", bytes(2_000_000))
     pool.place(made.directory / "pause.sh", PAUSE, 0o755)
     made.submit()
-    made.until_ended()
-    return made
+    return made.until_ended()
 
 
 def system_policy_clock(pool: Pool) -> Ensemble:
@@ -113,8 +110,7 @@ def system_policy_hold(pool: Pool) -> Ensemble:
     made.submit()
     made.until_jobs(truth.HELD, 2)
     made.until_done("run2-train_epoch1")
-    made.until_quiet()
-    return made
+    return made.until_quiet()
 
 
 def removed_by_user(pool: Pool) -> Ensemble:
@@ -122,8 +118,7 @@ def removed_by_user(pool: Pool) -> Ensemble:
     made = write(pool, "removed-by-user", nodes={"run0-train_epoch0": {"seconds": "90"}})
     made.submit()
     pool.run(["condor_rm", *made.until_executing(1, "run0")])
-    made.until_ended()
-    return made
+    return made.until_ended()
 
 
 def dag_removed(pool: Pool) -> Ensemble:
@@ -132,8 +127,7 @@ def dag_removed(pool: Pool) -> Ensemble:
     made.submit()
     made.until_executing(3)
     pool.run(["condor_rm", str(made.dagmans[0])])
-    made.until_ended()
-    return made
+    return made.until_ended()
 
 
 def dag_held(pool: Pool) -> Ensemble:
@@ -143,8 +137,7 @@ def dag_held(pool: Pool) -> Ensemble:
     made.until_executing(3)
     pool.run(["condor_hold", str(made.dagmans[0])])
     until(lambda: not made.jobs(truth.RUNNING), "its jobs end", END_SECONDS)
-    made.until_quiet()
-    return made
+    return made.until_quiet()
 
 
 def script_failed(when: str) -> Callable[[Pool], Ensemble]:
@@ -155,8 +148,7 @@ def script_failed(when: str) -> Callable[[Pool], Ensemble]:
         made = write(pool, f"{when.lower()}-failed", lines=lines)
         pool.place(made.directory / "check.sh", "#!/bin/sh\nexit 2\n", 0o755)
         made.submit()
-        made.until_ended()
-        return made
+        return made.until_ended()
 
     return play
 
@@ -170,16 +162,14 @@ def hold_script(pool: Pool) -> Ensemble:
     made.until_jobs(truth.HELD, 1)
     made.until_done("run2-train_epoch1")
     made.until_done("run1-train_epoch1")
-    made.until_quiet()
-    return made
+    return made.until_quiet()
 
 
 def submit_failed(pool: Pool) -> Ensemble:
     """A parenthesis is missing in run0's requirements, so that its submission fails."""
     made = write(pool, "submit-failed", submit={0: ["requirements = (TARGET.HasGPU"]})
     made.submit()
-    made.until_ended()
-    return made
+    return made.until_ended()
 
 
 def retries_exhausted(pool: Pool) -> Ensemble:
@@ -187,8 +177,7 @@ def retries_exhausted(pool: Pool) -> Ensemble:
     code = {"run0-train_epoch0": {"code": "3"}}
     made = write(pool, "retries-exhausted", epochs=3, nodes=code, lines=["RETRY ALL_NODES 2"])
     made.submit()
-    made.until_ended()
-    return made
+    return made.until_ended()
 
 
 def no_further(pool: Pool) -> Ensemble:
@@ -196,8 +185,7 @@ def no_further(pool: Pool) -> Ensemble:
     code = {f"run{run}-train_epoch0": {"code": "3"} for run in range(3)}
     made = write(pool, "no-further", nodes=code)
     made.submit()
-    made.until_ended()
-    return made
+    return made.until_ended()
 
 
 EATS = """\
@@ -277,8 +265,7 @@ def black_hole(pool: Pool) -> Ensemble:
     made.submit()
     at_fault = "JobStatus == 4 && ExitCode == 1"
     until(lambda: len(pool.history(made.of_dag, at_fault)) >= 8, "8 jobs die", END_SECONDS)
-    made.until_quiet()
-    return made
+    return made.until_quiet()
 
 
 PLUGIN = """\
@@ -306,8 +293,7 @@ def stalled_transfer(pool: Pool) -> Ensemble:
     made.submit()
     for run in (1, 2, 3):
         made.until_done(f"run{run}-train_epoch1")
-    made.until_quiet()
-    return made
+    return made.until_quiet()
 
 
 def unmatched(pool: Pool) -> Ensemble:
@@ -317,8 +303,7 @@ def unmatched(pool: Pool) -> Ensemble:
     made.submit()
     made.until_done("run1-train_epoch1")
     made.until_done("run2-train_epoch1")
-    made.until_quiet()
-    return made
+    return made.until_quiet()
 
 
 def wrong_site(pool: Pool) -> Ensemble:
@@ -330,8 +315,7 @@ def wrong_site(pool: Pool) -> Ensemble:
     made.submit()
     made.until_done("run3-train_epoch1")
     made.until_executing(3)
-    made.until_quiet()
-    return made
+    return made.until_quiet()
 
 
 def diverged(pool: Pool) -> Ensemble:
@@ -399,16 +383,14 @@ def dag_changed(pool: Pool) -> Ensemble:
     added = [line.replace("run2", "run3").replace("00020003", "00030004") for line in added]
     added.append("PARENT run3-train_epoch0 CHILD run3-train_epoch1\n")
     pool.place(made.directory / "ens.dag", text + "\n".join(added))
-    made.until_ended()
-    return made
+    return made.until_ended()
 
 
 def healthy_done(pool: Pool) -> Ensemble:
     """No trouble, at its end."""
     made = write(pool, "healthy-done")
     made.submit()
-    made.until_ended()
-    return made
+    return made.until_ended()
 
 
 def healthy_running(pool: Pool) -> Ensemble:
@@ -419,8 +401,7 @@ def healthy_running(pool: Pool) -> Ensemble:
     made.until_executing(3, "run")
     until(lambda: all("epoch1" in ad["DAGNodeName"] for ad in made.jobs(truth.RUNNING)), "epoch 2")
     made.until_executing(3)
-    made.until_quiet()
-    return made
+    return made.until_quiet()
 
 
 PLAYS: dict[str, tuple[Callable[[Pool], Ensemble], str]] = {
