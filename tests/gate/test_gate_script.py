@@ -21,10 +21,15 @@ from tests.support.gated_dagdir import GO, PATIENT, SKIP, UUID, WAIT, GatedDagdi
 OTHERS = ("bbbb", "cccc", "dddd")
 
 
-def test_epoch_trains_without_requests_and_rules(tmp_path: Path) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> GatedDagdir:
+    """Gates without rules."""
+    return GatedDagdir(tmp_path, {})
+
+
+def test_epoch_trains_without_requests_and_rules(dagdir: GatedDagdir) -> None:
     assert dagdir.asks_in_a_process(0) == GO
-    assert sorted(os.listdir(tmp_path)) == ["ensemble.gate.json"]
+    assert sorted(os.listdir(dagdir.path)) == ["ensemble.gate.json"]
 
 
 def test_gate_finds_its_files_from_another_directory(tmp_path: Path) -> None:
@@ -39,8 +44,7 @@ def test_gate_finds_its_files_from_another_directory(tmp_path: Path) -> None:
 # --- stop, pause, retarget ----------------------------------------------------------------
 
 
-def test_stop_file_stops_the_run_once(tmp_path: Path) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
+def test_stop_file_stops_the_run_once(dagdir: GatedDagdir) -> None:
     dagdir.ask_for("stop", "it overfits\nand more\n")
     assert dagdir.asks_in_a_process(4) == SKIP
     result = dagdir.stopped()
@@ -54,8 +58,7 @@ def test_stop_file_stops_the_run_once(tmp_path: Path) -> None:
     assert dagdir.file("stopped").read_bytes() == before
 
 
-def test_only_evaluations_of_trained_epochs_run(tmp_path: Path) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
+def test_only_evaluations_of_trained_epochs_run(dagdir: GatedDagdir) -> None:
     dagdir.ask_for("stop")
     assert dagdir.asks(3, what="evaluate") == GO, "no gate has answered the request yet"
     assert dagdir.asks(4) == SKIP
@@ -63,8 +66,7 @@ def test_only_evaluations_of_trained_epochs_run(tmp_path: Path) -> None:
     assert codes == [GO, GO, SKIP, SKIP]
 
 
-def test_pause_is_recorded_until_the_run_resumes(tmp_path: Path) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
+def test_pause_is_recorded_until_the_run_resumes(dagdir: GatedDagdir) -> None:
     dagdir.ask_for("pause")
     assert dagdir.asks_in_a_process(2) == WAIT
     first = dagdir.file("paused").read_bytes()
@@ -76,8 +78,7 @@ def test_pause_is_recorded_until_the_run_resumes(tmp_path: Path) -> None:
     assert not dagdir.file("paused").exists()
 
 
-def test_paused_run_can_be_stopped(tmp_path: Path) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
+def test_paused_run_can_be_stopped(dagdir: GatedDagdir) -> None:
     dagdir.ask_for("pause")
     assert dagdir.asks(2) == WAIT
     dagdir.ask_for("stop")
@@ -86,11 +87,10 @@ def test_paused_run_can_be_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("site", ["CHTC-Spark-CE1", "Delta-GPU|SDSC PRP"])
-def test_next_epochs_are_sent_to_the_requested_site(tmp_path: Path, site: str) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
+def test_next_epochs_are_sent_to_the_requested_site(dagdir: GatedDagdir, site: str) -> None:
     dagdir.ask_for("target", f"{site}\n")
     assert dagdir.asks(2) == GO
-    placed = tmp_path / "placement" / "ensemble" / "run0-train_epoch2.inc"
+    placed = dagdir.path / "placement" / "ensemble" / "run0-train_epoch2.inc"
     assert placed.read_text() == f"ResourceName = {site}\n"
     dagdir.file("target").unlink()
     assert dagdir.asks(3) == GO
@@ -98,11 +98,12 @@ def test_next_epochs_are_sent_to_the_requested_site(tmp_path: Path, site: str) -
 
 
 @pytest.mark.parametrize("edited", [None, "ResourceName = Delta-GPU\n"])
-def test_retry_follows_a_withdrawn_request_or_an_edit(tmp_path: Path, edited: str | None) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
+def test_retry_follows_a_withdrawn_request_or_an_edit(
+    dagdir: GatedDagdir, edited: str | None
+) -> None:
     dagdir.ask_for("target", "CHTC-Spark-CE1\n")
     assert dagdir.asks(2) == GO
-    placed = tmp_path / "placement" / "ensemble" / "run0-train_epoch2.inc"
+    placed = dagdir.path / "placement" / "ensemble" / "run0-train_epoch2.inc"
     assert placed.exists()
     if edited is not None:
         placed.write_text(edited)
@@ -119,12 +120,11 @@ def test_retry_follows_a_withdrawn_request_or_an_edit(tmp_path: Path, edited: st
         *('a"', "a'", "a$", "a\\", '"', "a\r\nb", "a\u2028b", "é\udcff"),
     ],
 )
-def test_target_with_line_ends_is_refused(tmp_path: Path, site: str) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
+def test_target_with_line_ends_is_refused(dagdir: GatedDagdir, site: str) -> None:
     dagdir.state.mkdir(parents=True)
     dagdir.file("target").write_bytes(site.encode("utf-8", "surrogateescape"))
     assert dagdir.asks(2) == GO
-    assert not (tmp_path / "placement").exists()
+    assert not (dagdir.path / "placement").exists()
     assert "names no site" in dagdir.log[-1]
 
 
@@ -260,14 +260,13 @@ def test_only_the_end_of_a_file_is_read(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("make", [os.mkdir, partial(os.symlink, "/etc/hostname"), os.mkfifo])
 @pytest.mark.parametrize("kind", ["stop", "stopped", "pause", "target"])
 def test_special_files_are_reported_and_the_epoch_trains(
-    tmp_path: Path, kind: str, make: Any
+    dagdir: GatedDagdir, kind: str, make: Any
 ) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
     dagdir.state.mkdir(parents=True)
     make(dagdir.file(kind))
     assert dagdir.asks_in_a_process(2) == GO
     assert f"{UUID}.{kind} is not a file" in dagdir.log[0]
-    assert not (tmp_path / "placement").exists()
+    assert not (dagdir.path / "placement").exists()
 
 
 @pytest.mark.parametrize(
@@ -304,20 +303,18 @@ def test_damaged_version_disables_no_rule(tmp_path: Path) -> None:
         '{"rules": {"patience": NaN, "metric": "val_loss"}, "runs": {"%s": {"metrics": "m"}}}',
     ],
 )
-def test_invalid_rules_let_the_epoch_train(tmp_path: Path, content: str) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
+def test_invalid_rules_let_the_epoch_train(dagdir: GatedDagdir, content: str) -> None:
     dagdir.metrics(0, "epoch,val_loss\n0,1\n")
-    os.rename(tmp_path / "output/training_logs" / UUID, tmp_path / "m")
-    (tmp_path / "ensemble.gate.json").write_text(content.replace("%s", UUID))
+    os.rename(dagdir.path / "output/training_logs" / UUID, dagdir.path / "m")
+    (dagdir.path / "ensemble.gate.json").write_text(content.replace("%s", UUID))
     assert dagdir.asks(2) == GO
     dagdir.ask_for("stop")
     assert dagdir.asks(2) == SKIP, "what a person asks for needs no rules"
     assert dagdir.stopped()["run"] == "run0"
 
 
-def test_missing_rules_let_the_epoch_train(tmp_path: Path) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
-    (tmp_path / "ensemble.gate.json").unlink()
+def test_missing_rules_let_the_epoch_train(dagdir: GatedDagdir) -> None:
+    (dagdir.path / "ensemble.gate.json").unlink()
     assert dagdir.asks(2) == GO
     assert "ensemble.gate.json cannot be read" in dagdir.log[-1]
 
@@ -386,8 +383,7 @@ def test_invalid_arguments_let_the_epoch_train(tmp_path: Path, words: list[str])
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_log_of_the_gate_is_bounded(tmp_path: Path) -> None:
-    dagdir = GatedDagdir(tmp_path, {})
+def test_log_of_the_gate_is_bounded(dagdir: GatedDagdir) -> None:
     dagdir.ask_for("target", "a b$(c)")
     (dagdir.state / "gate.log").write_bytes(b"x" * (gate.LONGEST_LOG + 1))
     assert dagdir.asks(2) == GO
