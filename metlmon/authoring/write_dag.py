@@ -256,7 +256,7 @@ def nodes_by_file(graph: Graph) -> Mapping[str, list[GraphNode]]:
 
 def procs(text: str) -> int:
     """Number of jobs per node; 1 if the text alone does not determine it."""
-    return submission(parse_description(text.split("\n")), {}, {}).queue_count or 1
+    return submission(parse_description(text.split("\n")), {}, {}).submission.queue_count or 1
 
 
 # --- reading submit descriptions -----------------------------------------------------------------

@@ -50,6 +50,7 @@ from metlmon.dagman.parser import DagFile, parse_dag
 from metlmon.dagman.records import Node, NodeKind, Problem, Script, Workflow
 from metlmon.dagman.submit_description import (
     Description,
+    Submission,
     parse_description,
     string_value,
     submission,
@@ -206,6 +207,8 @@ class SubmitInfoResolver:
             for name, description in scope.descriptions.items():
                 self._shared.setdefault(name, description)
         self._descriptions: dict[tuple[str, str, Path], Description | None] = {}
+        self._submissions: dict[Submission, Submission] = {}
+        """One object for all nodes with equal ones."""
         self._folders: dict[Path, Path] = {}
         self._work_left = _MAX_WORK
         self._limit_reported = False
@@ -232,12 +235,10 @@ class SubmitInfoResolver:
         node.log = _in_folder(node.dir, info.log)
         node.output_parts = _parts(_in_folder(node.dir, info.output))
         node.error_parts = _parts(_in_folder(node.dir, info.error))
-        node.gpus_minimum_memory = info.gpus_minimum_memory
         named = (v for k, v in node.attributes.items() if k.lower() == "targetannexname")
-        node.annex = string_value(next(named, None)) or info.annex
-        node.lease = info.lease
-        node.queue_count = info.queue_count
-        node.universe = info.universe
+        annex = string_value(next(named, None))
+        determined = replace(info.submission, annex=annex) if annex else info.submission
+        node.submission = self._submissions.setdefault(determined, determined)
         return description
 
     def _description(self, pending: PendingSubmitInfo) -> Description | None:

@@ -15,11 +15,12 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from metlmon.dagman.submit_description import Description
+from metlmon.dagman.submit_description import Description, Submission
 from metlmon.remote.paths import join
 
 NO_NAMES: Final[frozenset[str]] = frozenset()
 NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
+NO_SUBMISSION: Final = Submission()
 """Shared by all nodes without any: an empty set takes as much memory as a node."""
 
 
@@ -82,11 +83,6 @@ class Node(Struct, gc=False):
     this node's VARS as far as possible before the job exists: ``$(CLUSTERID)`` and
     ``$(Cluster)``, ``$(ProcId)`` and ``$(Process)`` remain as ``$(Cluster)`` and
     ``$(Process)``; None when the description does not set them or is not readable.
-    ``gpus_minimum_memory`` is in MB, None when absent or an expression.
-    ``annex`` is the only annex in which its jobs may run [TargetAnnexName], None for any;
-    ``lease`` the seconds for which they run on without their access point [JobLeaseDuration],
-    None for the default. ``queue_count`` is the number of procs (``queue N``), None if unknown.
-    ``universe`` is in lower case, None when the description does not set it.
     ``subdag`` is the index into ``Workflow.subdags`` for a SUBDAG EXTERNAL node.
     ``described``: whether its submit description was read.
     ``parents`` and ``children`` are sorted tuples once the DAG is loaded, since a set of one name
@@ -124,11 +120,7 @@ class Node(Struct, gc=False):
     log: str | None = None
     output_parts: tuple[str, ...] | None = None
     error_parts: tuple[str, ...] | None = None
-    gpus_minimum_memory: int | None = None
-    annex: str | None = None
-    lease: int | None = None
-    queue_count: int | None = 1
-    universe: str | None = None
+    submission: Submission = NO_SUBMISSION
     subdag: int | None = None
     described: bool = False
 

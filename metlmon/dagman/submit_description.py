@@ -120,22 +120,32 @@ class Description(Struct):
 
 
 class Submission(Struct, frozen=True):
-    """The result of a submit description for one node.
+    """What a submit description determines of a node's jobs, besides their files.
 
-    Paths are as written there, joined to ``initialdir``; ``lease`` (seconds) and
-    ``gpus_minimum_memory`` (MB) are None when absent or an expression; ``queue_count`` is None when
-    it does not follow from the text. ``annex``: the only annex in which the job may run
-    [TargetAnnexName]. ``work``: assignments made and characters expanded.
+    ``queue_count``: the number of procs (``queue N``), None if unknown. ``annex``: the only annex
+    in which they may run [TargetAnnexName], None for any. ``lease``: the seconds for which they run
+    on without their access point [JobLeaseDuration], None for the default. ``universe`` is in lower
+    case. ``gpus_minimum_memory`` is in MB, None when absent or an expression.
+    """
+
+    queue_count: int | None = 1
+    annex: str | None = None
+    lease: int | None = None
+    universe: str | None = None
+    gpus_minimum_memory: int | None = None
+
+
+class Evaluation(Struct, frozen=True):
+    """A submit description evaluated for one node.
+
+    Paths are as written there, joined to ``initialdir``. ``work``: assignments made and characters
+    expanded.
     """
 
     log: str | None
     output: str | None
     error: str | None
-    queue_count: int | None
-    annex: str | None
-    lease: int | None
-    universe: str | None
-    gpus_minimum_memory: int | None
+    submission: Submission
     work: int
 
 
@@ -366,7 +376,7 @@ class _Macros:
 
 def submission(
     description: Description, before: Mapping[str, str], after: Mapping[str, str]
-) -> Submission:
+) -> Evaluation:
     """Evaluate ``description`` for one node.
 
     ``before`` are macros set before the description is read (DAGMan's own and VARS
@@ -380,15 +390,18 @@ def submission(
     folder, log, output, error, annex, requirements, lease, universe, memory = values
     kb = kilobytes(memory)
     wanted = _ANNEX_NAME.search(requirements) if requirements is not None else None
-    return Submission(
-        log=_join_path(folder or "", log),
-        output=_join_path(folder or "", output),
-        error=_join_path(folder or "", error),
+    determined = Submission(
         queue_count=count,
         annex=string_value(annex) or (wanted["name"] if wanted is not None else None),
         lease=integer(lease) if lease is not None and lease.isdecimal() else None,
         universe=intern(universe.lower()) if universe is not None else None,
         gpus_minimum_memory=None if kb is None else -(-kb // 1024),
+    )
+    return Evaluation(
+        log=_join_path(folder or "", log),
+        output=_join_path(folder or "", output),
+        error=_join_path(folder or "", error),
+        submission=determined,
         work=len(description.statements) + _MAX_EXPANDED - macros.characters_left,
     )
 

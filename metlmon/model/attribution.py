@@ -34,11 +34,9 @@ from metlmon.model.job_events import (
     JobKey,
     LoggedJob,
     NodeKey,
-    NodeRecord,
-    PostResult,
 )
 from metlmon.model.model_state import LogStats
-from metlmon.model.node import effective_parents
+from metlmon.model.node import NodeRecord, PostResult, effective_parents
 from metlmon.model.run import JobGroups
 
 DAGMAN_IN_REMOVAL: Final = re.compile(r"DAGManJobId\s*=[?=]+=?\s*(\d+)")

@@ -213,18 +213,18 @@ EXIT_ABORT: Final = 2
 
 
 class Component(NamedTuple):
-    """A connected component of a DAG: all its nodes, and those outside cycles, parents first."""
+    """A connected component: its nodes, parents first, and those of a cycle or after one."""
 
-    members: list[str]
     order: list[str]
+    unordered: list[str]
 
 
 class WorkflowFacts:
     """What follows from a DAG file alone; computed once.
 
-    ``components``: the connected components of its nodes; ``component_of``: the same by node name.
-    ``node_count``: without SERVICE nodes. ``aborting``: nodes with ABORT-DAG-ON. ``has_final``: it
-    has a FINAL node, so that DAGMan reads logs even after ABORT-DAG-ON.
+    ``components``: the connected components of its nodes. ``node_count``: without SERVICE nodes.
+    ``aborting``: nodes with ABORT-DAG-ON. ``has_final``: it has a FINAL node, so that DAGMan reads
+    logs even after ABORT-DAG-ON.
     """
 
     def __init__(self, workflow: Workflow) -> None:
@@ -264,19 +264,16 @@ class WorkflowFacts:
                 name = connected.pop()
                 if name in nodes and name not in found:
                     found[name] = components[-1]
-                    components[-1].members.append(name)
                     connected += [*nodes[name].parents, *nodes[name].children]
         parents = {
             name: [parent for parent in node.parents if parent in nodes]
             for name, node in nodes.items()
         }
-        for name in topological_order(parents):
+        for name in (order := topological_order(parents)):
             found[name].order.append(name)
+        for name in found.keys() - order:
+            found[name].unordered.append(name)
         return components
-
-    @cached_property
-    def component_of(self) -> dict[str, Component]:
-        return {name: each for each in self.components for name in each.members}
 
 
 class Dag:

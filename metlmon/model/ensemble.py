@@ -53,13 +53,12 @@ from metlmon.model.job_events import (
     JobKey,
     LoggedJob,
     NodeKey,
-    NodeRecord,
     RecentJobs,
     Stream,
     merge_by_time,
 )
 from metlmon.model.model_state import Batch, LogRole, LogStats, Notice
-from metlmon.model.node import DagStates, NodeState
+from metlmon.model.node import DagStates, NodeRecord, NodeState
 from metlmon.model.reasons import lost_holds, with_holds
 from metlmon.model.run import JobGroups, read_group
 from metlmon.model.states import TERMINAL, DagState

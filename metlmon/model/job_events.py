@@ -1,4 +1,4 @@
-"""Records of the state model: a job with its events, and a node with its jobs."""
+"""The record of a job with its events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from weakref import proxy
 
 from msgspec import Struct, field
 
-from metlmon.dagman.records import Node
 from metlmon.eventlog.events import (
     Event,
     Submit,
@@ -223,6 +222,8 @@ class JobEvents:
 
     def merged(self) -> list[Event]:
         """All events in order, as for :meth:`LoggedJob.events`."""
+        # A copy may still follow, but seldom: the index takes as much memory as a job's records.
+        self._index = None
         merged: list[Event] = []
         for _, events in self.by_log():
             merged = merge_by_time(merged, events)
@@ -462,66 +463,3 @@ NodeKey: TypeAlias = tuple[str, str]
 
 NO_DAG: Final = ""
 """The key of the jobs of no DAG, in place of a DAG's (:mod:`metlmon.model.run`)."""
-
-
-class PostResult(Struct, frozen=True):
-    """Result of a POST script (016).
-
-    ``cluster``: the submission it ran for, None when the submit failed. ``value``: return
-    value, None for a signal.
-    """
-
-    time: datetime
-    cluster: int | None
-    ok: bool
-    value: int | None = None
-
-
-class SubmissionResult(Struct, frozen=True, gc=False):
-    """Result of a node's submissions; a submission comprises all procs of one cluster.
-
-    ``jobs``: those of all submissions, in order; ``submit_times``: their times. ``state``,
-    ``since``: those of the last submission; ``job``: the one that determines its state.
-    ``success``: the job and the index of the execution that completed the node, the last good one
-    of its last good job; None without one.
-    """
-
-    jobs: tuple[LoggedJob, ...]
-    submit_times: tuple[datetime | None, ...]
-    state: State
-    since: datetime | None
-    job: LoggedJob
-    success: tuple[JobKey, int] | None
-
-    @property
-    def cluster(self) -> int:
-        """The cluster of the last submission."""
-        return self.job.cluster
-
-    @property
-    def procs(self) -> list[LoggedJob]:
-        """The jobs of the last submission."""
-        last = self.job.cluster, self.job.subproc
-        return [job for job in self.jobs if (job.cluster, job.subproc) == last]
-
-    @property
-    def submitted(self) -> datetime | None:
-        """The time of the last submission."""
-        return self.submit_times[-1]
-
-
-class NodeRecord(Struct, gc=False):
-    """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
-
-    ``posts`` and ``skips`` are tuples, since most nodes, which have no scripts, share one empty
-    tuple. ``result``: that of its jobs; None without any, and until it is needed. ``possible``:
-    jobs that may belong to it, or to a node of another DAG.
-    """
-
-    key: NodeKey
-    node: Node
-    jobs: tuple[LoggedJob, ...] = ()
-    posts: tuple[PostResult, ...] = ()
-    skips: tuple[datetime, ...] = ()
-    result: SubmissionResult | None = None
-    possible: frozenset[JobKey] = frozenset()

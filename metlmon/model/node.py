@@ -43,9 +43,6 @@ from metlmon.model.job_events import (
     JobKey,
     LoggedJob,
     NodeKey,
-    NodeRecord,
-    PostResult,
-    SubmissionResult,
 )
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, Outcome, State
 
@@ -141,6 +138,70 @@ class NodeState(Struct, frozen=True, gc=False):
     unless_exit: bool = False
 
 
+class PostResult(Struct, frozen=True):
+    """Result of a POST script (016).
+
+    ``cluster``: the submission it ran for, None when the submit failed. ``value``: return
+    value, None for a signal.
+    """
+
+    time: datetime
+    cluster: int | None
+    ok: bool
+    value: int | None = None
+
+
+class SubmissionResult(Struct, frozen=True, gc=False):
+    """Result of a node's submissions; a submission comprises all procs of one cluster.
+
+    ``jobs``: those of all submissions, in order; ``submit_times``: their times. ``state``,
+    ``since``: those of the last submission; ``job``: the one that determines its state.
+    ``success_job``, ``success_index``: the execution that completed the node, the last good one of
+    its last good job; None without one.
+    """
+
+    jobs: tuple[LoggedJob, ...]
+    submit_times: tuple[datetime | None, ...]
+    state: State
+    since: datetime | None
+    job: LoggedJob
+    success_job: JobKey | None
+    success_index: int
+
+    @property
+    def procs(self) -> list[LoggedJob]:
+        """The jobs of the last submission."""
+        last = self.job.cluster, self.job.subproc
+        return [job for job in self.jobs if (job.cluster, job.subproc) == last]
+
+    @property
+    def submitted(self) -> datetime | None:
+        """The time of the last submission."""
+        return self.submit_times[-1]
+
+
+class NodeRecord(Struct, gc=False):
+    """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
+
+    ``posts`` and ``skips`` are tuples, since most nodes, which have no scripts, share one empty
+    tuple. ``result``: that of its jobs; None without any, and until it is needed. ``possible``:
+    jobs that may belong to it, or to a node of another DAG. ``own_state``: its state regardless of
+    other nodes; ``state``: its state; both None until they are resolved. ``component``: that of its
+    DAG with this node.
+    """
+
+    key: NodeKey
+    node: Node
+    jobs: tuple[LoggedJob, ...] = ()
+    posts: tuple[PostResult, ...] = ()
+    skips: tuple[datetime, ...] = ()
+    result: SubmissionResult | None = None
+    possible: frozenset[JobKey] = frozenset()
+    own_state: NodeState | None = None
+    state: NodeState | None = None
+    component: Component | None = None
+
+
 def is_unknown(state: NodeState) -> bool:
     """Whether no file says if the node is done; False if its DAGMan waits for a lost end."""
     lost = state.failure is not None and state.failure.part == "lost"
@@ -163,13 +224,15 @@ def submission_result(record: NodeRecord) -> SubmissionResult | None:
     submit_times = tuple(time if time > datetime.min else None for time, _, _ in submissions)
     state, since, job = _submission_state(submissions[-1][2])
     in_order = tuple([job for _, _, procs in submissions for job in procs])
+    success_job, success_index = _last_success(jobs for _, _, jobs in reversed(submissions))
     return SubmissionResult(
         jobs=record.jobs if in_order == record.jobs else in_order,
         submit_times=submit_times,
         state=state,
         since=since,
         job=job,
-        success=_last_success(jobs for _, _, jobs in reversed(submissions)),
+        success_job=success_job,
+        success_index=success_index,
     )
 
 
@@ -195,7 +258,7 @@ def _submission_state(procs: Sequence[LoggedJob]) -> tuple[State, datetime | Non
     return history.state or State.IDLE, history.since, job
 
 
-def _last_success(submissions: Iterable[Sequence[LoggedJob]]) -> tuple[JobKey, int] | None:
+def _last_success(submissions: Iterable[Sequence[LoggedJob]]) -> tuple[JobKey | None, int]:
     """The job and the index of the good execution that ended last, of the first with one.
 
     The last of several procs completes their node.
@@ -209,7 +272,7 @@ def _last_success(submissions: Iterable[Sequence[LoggedJob]]) -> tuple[JobKey, i
         ]
         if successes:
             return max(successes, key=lambda success: success[0])[1]
-    return None
+    return None, 0
 
 
 SERVICE_REMOVAL_REASON: Final = "Removed by DAGMan"
@@ -419,7 +482,7 @@ class NodeStateResolver:
         has_read = report is not None and report.kind not in REPORTS_BEFORE_JOB_END
         if ended is None or has_read or result.state in ACTIVE:
             return None
-        if self._dag.missed_end(record.node.name, result.cluster, ended) is None:
+        if self._dag.missed_end(record.node.name, result.job.cluster, ended) is None:
             return None
         text = f"DAGMan has not read the end of its job {job.cluster}.{job.proc}"
         failure = NodeFailure("lost", text)
@@ -503,7 +566,7 @@ class NodeStateResolver:
         """The POST script's result for the last submission, if available."""
         submitted = result.submitted
         for post in reversed(record.posts):
-            if post.cluster == result.cluster:
+            if post.cluster == result.job.cluster:
                 return post
             if submitted is None or post.time >= submitted:
                 return post if post.cluster is None or post.cluster <= 0 else None
@@ -751,7 +814,7 @@ class DagStates:
             evidence = unrecorded_evidence(dag, ended)
         table = self._tables.get(dag_key)
         if table is None:
-            table = self._tables[dag_key] = NodeStateTable(dag)
+            table = self._tables[dag_key] = NodeStateTable(dag, self._nodes)
         table.live = live
         run = dag.current_run()
         # A DAGMan that is being removed removes its jobs first: they are not retried.
@@ -786,17 +849,13 @@ class DagStates:
         These are its SUBDAG nodes, as resolved last; a POST script may have made them succeed.
         """
         hosts = self._hosts.get(dag.key, ())
-        if not hosts or not all(self._is_done(*host) for host in hosts):
+        states = [self._nodes[host].state for host in hosts]
+        if not states or any(state is None or state.state not in DONE for state in states):
             return None
         if dag.has_run() or any(self._nodes[dag.key, name].jobs for name in dag.workflow.nodes):
             return None
         done = not any(self._nodes[host].node.post for host in hosts) and succeeds_with_all(dag)
         return UnrecordedEvidence(done=done, recorded=False, has_ended=True)
-
-    def _is_done(self, dag_key: str, name: str) -> bool:
-        table = self._tables.get(dag_key)
-        state = table.states.get(name) if table is not None else None
-        return state is not None and state.state in DONE
 
     def _state_of_sub_dag(self, key: NodeKey) -> NodeState | None:
         """The state of a SUBDAG node by the nodes of its sub-DAG; None if none of them ran.
@@ -854,7 +913,7 @@ class DagStates:
         table, dag = self._tables.get(dag_key), self._dags[dag_key]
         if table is None or not table.aborts or (dag.processes and not dag.aborted):
             return None
-        return max(table.aborts, key=lambda name: (table.states[name].since or datetime.min, name))
+        return max((state.since or datetime.min, name) for name, state in table.aborts.items())[1]
 
     def was_active_after(self, dag_key: str, moment: datetime | None) -> bool:
         """Whether a node was submitted, or the node status file written, after this moment.
@@ -923,21 +982,22 @@ class NodeStateTable:
     :meth:`DagStates.table`.
     """
 
-    def __init__(self, dag: Dag) -> None:
+    def __init__(self, dag: Dag, records: Mapping[NodeKey, NodeRecord]) -> None:
         self.inputs: Inputs | None = None
         self.status: StatusFile | None = None
         self.live = False
         self.pending: set[str] = set()
-        self.states: dict[str, NodeState] = {}
         self.last_submitted: datetime | None = None
         self._dag = dag
         self._nodes = dag.workflow.nodes
+        self._records = records
         # Nodes of no DAG do not affect each other, and more may be added.
-        self._component_of = {} if dag.key == NO_DAG else dag.facts.component_of
-        self._own: dict[str, NodeState] = {}
+        for component in dag.facts.components if dag.key != NO_DAG else ():
+            for name in (*component.order, *component.unordered):
+                records[dag.key, name].component = component
         self._outdated: dict[int, Component] = {}
         self._verdict = _WAITING
-        self._unrecorded: dict[int, UnrecordedNodes] = {}
+        self._unrecorded: dict[int, UnrecordedCounts] = {}
 
     @property
     def alive(self) -> bool:
@@ -945,17 +1005,23 @@ class NodeStateTable:
         return self.inputs is not None and self.inputs.alive
 
     @property
-    def aborts(self) -> list[str]:
-        """The nodes that returned the value of their ABORT-DAG-ON."""
+    def states(self) -> dict[str, NodeState]:
+        """The states of the nodes that have been resolved, by name."""
+        return {name: state for name in self._nodes if (state := self._record(name).state)}
+
+    @property
+    def aborts(self) -> dict[str, NodeState]:
+        """The states of the nodes that returned the value of their ABORT-DAG-ON."""
         names = self._dag.facts.aborting if self._dag.key != NO_DAG else ()
-        return [name for name in names if name in self.states and self.states[name].aborts]
+        states = {name: state for name in names if (state := self._record(name).state)}
+        return {name: state for name, state in states.items() if state.aborts}
 
     @property
     def unrecorded(self) -> UnrecordedCounts | None:
         """The unrecorded nodes, None if the files cover all nodes."""
         if self.inputs is None or self.inputs.evidence is None:
             return None
-        counts = (astuple(each.counts) for each in self._unrecorded.values())
+        counts = (astuple(each) for each in self._unrecorded.values())
         return UnrecordedCounts(*map(sum, zip(*counts, strict=True)))
 
     def set_inputs(self, inputs: Inputs, status: StatusFile | None) -> None:
@@ -963,7 +1029,8 @@ class NodeStateTable:
         self.inputs, self.status = inputs, status
         self.pending = set(self._nodes)
         self.last_submitted = None
-        self._own = {}
+        for name in self._nodes:
+            self._record(name).own_state = None
         self._verdict = _WAITING
         self._unrecorded = {}
 
@@ -972,17 +1039,16 @@ class NodeStateTable:
         resolved = list(islice(self.pending, limit))
         self.pending.difference_update(resolved)
         for name in resolved:
-            state = resolve_own(name)
-            if state == self._own.get(name):
+            record, state = self._record(name), resolve_own(name)
+            if state == record.own_state:
                 continue
-            self._own[name] = state
+            record.own_state = state
             if state.submitted is not None:
                 self.last_submitted = max(self.last_submitted or datetime.min, state.submitted)
-            component = self._component_of.get(name)
-            if component is None:
-                self.states[name] = state
+            if record.component is None:
+                record.state = state
             else:
-                self._outdated[id(component)] = component
+                self._outdated[id(record.component)] = record.component
         if self.pending or not self._outdated:
             return
         self._resolve_components(self._outdated.values())
@@ -1001,18 +1067,21 @@ class NodeStateTable:
             unrecorded = None
             if evidence is not None:
                 unrecorded = UnrecordedNodes(evidence, self._nodes, self._verdict)
-                self._unrecorded[id(component)] = unrecorded
+                self._unrecorded[id(component)] = unrecorded.counts
             inferred = self._inferred_states(component)
-            self.states.update(self._final_states(component.order, inferred, unrecorded))
+            final = self._final_states(component.order, inferred, unrecorded)
+            for name, state in final.items():
+                self._record(name).state = state
 
     def _inferred_states(self, component: Component) -> dict[str, NodeState]:
         """The states after superseding nodes by ancestors and inferring done from descendants."""
-        nodes, own, order = self._nodes, self._own, component.order
-        states = {name: own[name] for name in component.members}
+        nodes, order = self._nodes, component.order
+        records = map(self._record, (*order, *component.unordered))
+        states = {each.node.name: state for each in records if (state := each.own_state)}
         done = self.inputs.done if self.inputs is not None else frozenset[str]()
         newest: dict[str, datetime] = {}
         for name in order:
-            state, latest = own[name], None
+            state, latest = states[name], None
             for parent in nodes[name].parents:
                 time = newest.get(parent)
                 if time is not None and (latest is None or time > latest):
@@ -1031,6 +1100,9 @@ class NodeStateTable:
             if states[name].state not in DONE:
                 states[name] = infer_done(nodes[name], states[name], nodes, states)
         return states
+
+    def _record(self, name: str) -> NodeRecord:
+        return self._records[self._dag.key, name]
 
     def _final_states(
         self,
@@ -1438,9 +1510,9 @@ def _submitted_all_ready(dag: Dag, nodes_log: tuple[datetime, datetime]) -> bool
     nodes = dag.workflow.nodes.values()
     if dag.condor_sub is None or dag.condor_sub.configured:
         return False
-    if any(node.category is not None or node.queue_count is None for node in nodes):
+    if any(node.category is not None or node.submission.queue_count is None for node in nodes):
         return False
-    jobs = sum(node.queue_count or 0 for node in nodes)
+    jobs = sum(node.submission.queue_count or 0 for node in nodes)
     roots = sum(not node.parents for node in nodes)
     words = [word.lower() for word in dag.condor_sub.words]
     for option, value in pairwise(words):

@@ -124,7 +124,6 @@ def is_expiry(cause: str | None) -> bool:
     return cause in (ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED)
 
 
-@lru_cache(maxsize=4096)
 def fold_reason(reason: str) -> str:
     """``reason`` with hosts, slots, files, ids and numbers replaced by placeholders."""
     return _NUMBER.sub("N", _fold_names(reason))

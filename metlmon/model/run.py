@@ -23,8 +23,8 @@ from metlmon.dagman.records import Node, NodeKind, Workflow
 from metlmon.jobfiles.gate_files import RunGate, Stopped
 from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
-from metlmon.model.job_events import NO_DAG, JobId, LoggedJob, NodeKey, NodeRecord
-from metlmon.model.node import WORST_FIRST, NodeState
+from metlmon.model.job_events import NO_DAG, JobId, LoggedJob, NodeKey
+from metlmon.model.node import WORST_FIRST, NodeRecord, NodeState
 from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, State
 
 MAX_COMMAND_LENGTH: Final = 4000

@@ -28,10 +28,11 @@ from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag, NodeReportKind, failure_text, name_script
 from metlmon.model.dagman_runs import DagmanRun
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.job_events import NO_DAG, JobId, JobKey, LoggedJob, NodeKey, NodeRecord
+from metlmon.model.job_events import NO_DAG, JobId, JobKey, LoggedJob, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.node import (
     NodeFailure,
+    NodeRecord,
     NodeState,
     current_metrics,
     effective_counts,
@@ -650,10 +651,9 @@ class SnapshotBuilder:
         """The execution that completed a node; None if the node is not completed."""
         result = self._derivation.submission_result(key)
         is_completed = self._derivation.states[key].state is State.COMPLETED
-        if not is_completed or result is None or result.success is None:
+        if not is_completed or result is None or result.success_job is None:
             return None
-        job, index = result.success
-        record = self.derivation.jobs.get(job)
+        record, index = self.derivation.jobs.get(result.success_job), result.success_index
         # Newer events, which the records do not have yet, may have completed it.
         executions = record.executions if record is not None else ()
         return executions[index] if index < len(executions) else None

@@ -42,12 +42,12 @@ from metlmon.model.job_events import (
     JobKey,
     LoggedJob,
     NodeKey,
-    NodeRecord,
-    SubmissionResult,
 )
 from metlmon.model.node import (
+    NodeRecord,
     NodeState,
     NodeStateTable,
+    SubmissionResult,
     has_failed,
     removed_at_dag_end,
     submission_result,
@@ -182,7 +182,6 @@ class NodeMemo(Struct, gc=False):
     jobs: tuple[LoggedJob, ...] = ()
     completion: Completion | None = None
     is_final: bool | None = None
-    has_executions: bool = False
     lacks_hours: bool = False
     submitted: datetime | None = None
     is_overruled: bool = False
@@ -509,7 +508,6 @@ class Derivation:
         record, key = memo.record, memo.record.key
         result = self.submission_result(key)
         histories = {job.key: (job, job.history()) for job in record.jobs if not job.noop}
-        success = result.success if result is not None else None
         state = self.states.get(key)
         # Until its state is resolved, a good last job is assumed to complete it.
         completes = state is None or state.state is _COMPLETED
@@ -518,19 +516,18 @@ class Derivation:
         times = result.submit_times if result is not None else ()
         memo.submitted = min((time for time in times if time is not None), default=None)
         is_final = memo.category.training and completes
-        memo.is_final = None if success is None else is_final
+        memo.is_final = is_final if result is not None and result.success_job else None
         built = self._factory.build(
             histories=histories,
             owner=self._owner_of(memo),
-            success=success if memo.is_final else None,
+            result=result if memo.is_final else None,
             user=key,
             is_service=memo.category.service,
             completion=memo.completion,
         )
-        memo.has_executions = memo.lacks_hours = False
+        memo.lacks_hours = False
         for built_key, job in built:
             self._put(built_key, job)
-            memo.has_executions |= bool(job.executions)
             memo.lacks_hours |= job.lacks_hours
         memo.is_rebuilt = True
         for of_node in memo.jobs if self._strays else ():
@@ -595,9 +592,10 @@ class Derivation:
             training=memo.category.training,
             target=self.target(key),
             dagman=node.kind is NodeKind.SUBDAG,
-            target_annex=node.annex,
-            lease=node.lease,
-            at_access_point=node.kind is NodeKind.SUBDAG or node.universe in LOCAL_UNIVERSES,
+            target_annex=node.submission.annex,
+            lease=node.submission.lease,
+            at_access_point=node.kind is NodeKind.SUBDAG
+            or node.submission.universe in LOCAL_UNIVERSES,
         )
 
     # --- runs and sums ----------------------------------------------------------------------
@@ -639,11 +637,11 @@ class Derivation:
         """Add up the states of all nodes, and rebuild outdated records of their jobs."""
         sums = self.sums = NodeSums()
         for dag_key, by_category in self._memos_by_dag.items():
-            dag, by_name = self.dags[dag_key], self._tables[dag_key].states
+            dag = self.dags[dag_key]
             total = sum(map(len, by_category.values())) if dag_key == NO_DAG else dag.node_count
             sums.counts[dag_key] = DagNodeCounts(total)
             for category, memos in by_category.items():
-                states = [by_name[memo.record.node.name] for memo in memos]
+                states = [each for memo in memos if (each := memo.record.state) is not None]
                 for state, number in Counter([state.state for state in states]).items():
                     sums.add(dag_key, dag.top, category, state, number)
                 for memo, node_state in zip(memos, states, strict=True):
@@ -668,7 +666,8 @@ class Derivation:
         if state is _COMPLETED:
             # A SERVICE node's job may have waited until its DAG ended.
             has_waited = memo.category.service and bool(record.jobs)
-            memo.is_unlogged = not memo.has_executions and _may_run(node) and not has_waited
+            may_have_run = _may_run(node) and not has_waited
+            memo.is_unlogged = may_have_run and not self.node_executions(record.key)
             memo.is_overruled = node.post is not None and self._is_overruled(record, node_state)
         elif not record.jobs and failure is None and state in SUBMITTED:
             # A queued job has no execution yet; a job known from DAGMan only may have one.
@@ -998,22 +997,22 @@ class EntryFactory:
         self,
         histories: Histories,
         owner: JobNode,
-        success: tuple[JobKey, int] | None,
+        result: SubmissionResult | None,
         user: NodeKey | JobKey,
         is_service: bool = False,
         completion: Completion | None = None,
     ) -> Iterator[tuple[JobKey, Job]]:
         """The records of the jobs of a node, or of a job of no node (``user``).
 
-        ``success``: the job and index of the execution that completed the node. ``is_service``:
-        the job of a SERVICE node is over when its DAG is. ``completion``: that of a node which is
-        done by other events than its job's.
+        ``result``: that of the node's submissions, if one of them completed it. ``is_service``: the
+        job of a SERVICE node is over when its DAG is. ``completion``: that of a node which other
+        events than its job's prove done.
         """
         histories = _with_inferred_ends(histories, owner, self.as_of, completion)
         attempts, of_owner = _attempts(histories), asdict(owner)
         for key in sorted(histories):
             job, history = histories[key]
-            final = success[1] if success is not None and success[0] == key else None
+            final = result.success_index if result and result.success_job == key else None
             places = [self._names.site_and_gpu(each.machine) for each in history.executions]
             fields = of_owner | {"job": job.id, "reuse": job.subproc}
             if owner.at_access_point or self._is_at_access_point(history, user):

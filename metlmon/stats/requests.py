@@ -119,7 +119,8 @@ def advise_requests(
     def sample_of(job: Job, usage: ResourceUsage) -> _Sample:
         node = nodes.get(job.node_key) if job.node_key else None
         # Device memory is requested by a command whose value is in no usage table.
-        requests = *requested(usage)[:-1], node.gpus_minimum_memory if node else None
+        device_memory = node.submission.gpus_minimum_memory if node else None
+        requests = *requested(usage)[:-1], device_memory
         shape = node.submit if node else None, job.training, requests
         sample = samples.setdefault(shape, _Sample())
         sample.newest = max(sample.newest, (job.submitted or datetime.min, job.cluster))

@@ -109,7 +109,7 @@ def test_experiment_of_five_runs_of_thirty_epochs(shared):
     assert len({node.vars["run_uuid"] for node in nodes}) == 5
     assert {node.retries for node in nodes} == {3}
     assert {node.log for node in nodes} == {"metl.log"}
-    assert {node.queue_count for node in nodes} == {1}
+    assert {node.submission.queue_count for node in nodes} == {1}
     assert {node.vars["ResourceName"] for node in nodes} == {"aws"}
     assert all("pre_request_annex.sh" in node.pre.command for node in nodes if node.pre)
     assert any(node.pre for node in nodes)

@@ -53,7 +53,7 @@ def test_line_of_a_node_is_the_start_of_its_command():
 def test_inline_description_may_be_a_block_or_a_here_document(opens, ends):
     flow = load(f"JOB A {opens}\n  log = $(JOB).log\n\n  # note\n  queue 3\n{ends} NOOP DIR d\n")
     node = flow.nodes["A"]
-    assert (node.submit, node.log, node.queue_count) == (None, "d/A.log", 3)
+    assert (node.submit, node.log, node.submission.queue_count) == (None, "d/A.log", 3)
     assert node.noop
     assert flow.problems == []
 

@@ -87,7 +87,7 @@ def test_first_true_branch_of_nested_ifs_counts():
 
 @pytest.mark.parametrize("text", ["endif", "else\nlog=x", "if", "elif true", "if true\nlog=x"])
 def test_unbalanced_conditions_are_ignored(text):
-    assert says(f"{text}\n").queue_count == 1
+    assert says(f"{text}\n").submission.queue_count == 1
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_unbalanced_conditions_are_ignored(text):
     ],
 )
 def test_queue_gives_the_number_of_jobs(queue, count):
-    assert says(f"n = 4\n{queue}").queue_count == count
+    assert says(f"n = 4\n{queue}").submission.queue_count == count
 
 
 def test_item_of_a_queue_stays_unexpanded():
@@ -123,7 +123,7 @@ def test_item_of_a_queue_stays_unexpanded():
     ("value", "lease"), [("2", 2), ("$(n)", 3), ("0", 0), ("1 + 1", None), ("-1", None), ("", None)]
 )
 def test_job_lease_duration_is_read(value, lease):
-    assert says(f"n = 3\njob_lease_duration = {value}").lease == lease
+    assert says(f"n = 3\njob_lease_duration = {value}").submission.lease == lease
 
 
 def test_vars_precede_the_description_and_appended_ones_follow():

@@ -257,7 +257,7 @@ def submit(data: bytes) -> None:
     result = submission(read, before, after)
     for text in (result.log, result.output, result.error):
         check(text is None or len(text) <= 3 * 16_384 + len(data), "a path without bounds")
-    check(result.queue_count is None or result.queue_count >= 0, "fewer jobs than none")
+    check((result.submission.queue_count or 0) >= 0, "fewer jobs than none")
 
 
 # --- DAGMan's other files ---------------------------------------------------------------------

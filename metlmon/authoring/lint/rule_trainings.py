@@ -52,13 +52,13 @@ def _check_node(context: LintContext, node: Node, runs: int) -> None:
     if node.post is not None and node.post.command.split(None, 1)[:1] in [[word] for word in _TRUE]:
         message = f"{name} trains, and its POST script calls every end a good one"
         context.report("failure-hidden", node, message)
-    if (node.queue_count or 0) > 1:
+    if (node.submission.queue_count or 0) > 1:
         text = context.description_of(node)
         names = ("arguments", "args", "environment", "env")
         arguments = text.last(*names) if text is not None else None
         # With its number each of them gets its part of the epoch's training.
         if arguments is None or not _PROC_NUMBER.search(arguments.value):
-            message = f"{name} queues {node.queue_count} jobs for one epoch"
+            message = f"{name} queues {node.submission.queue_count} jobs for one epoch"
             context.report("several-procs", node, message)
     if node.abort_on is not None and runs > 1:
         message = f"{name} with exit code {node.abort_on} stops all {runs} runs"
