@@ -61,19 +61,17 @@ def redact_secrets(text: str) -> str:
 
 
 _ENVIRONMENT: Final = r"(?:\+|my\.)?env(?:ironment2?)?"
-_SET_ENVIRONMENT: Final = re.compile(
-    rf"(^|\s)({_ENVIRONMENT}[ \t]*=)(?!=)[^\n]*(?:(?<=\\)\r?\n[^\n]*)*",
-    re.IGNORECASE | re.MULTILINE,
-)
-_TAGGED_ENVIRONMENT: Final = re.compile(
-    rf"^([ \t]*{_ENVIRONMENT}[ \t]*@=(\S+)[ \t]*\r?\n).*?(?=^[ \t]*@\2|\Z)",
-    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+# As texts: re compiles them where they are first used, which few commands do.
+_SET_ENVIRONMENT: Final = rf"(?im)(^|\s)({_ENVIRONMENT}[ \t]*=)(?!=)[^\n]*(?:(?<=\\)\r?\n[^\n]*)*"
+_TAGGED_ENVIRONMENT: Final = (
+    rf"(?ims)^([ \t]*{_ENVIRONMENT}[ \t]*@=(\S+)[ \t]*\r?\n).*?(?=^[ \t]*@\2|\Z)"
 )
 
 
 def redact_job_text(text: str) -> str:
     """A DAG file or submit description without environment values and other secrets."""
-    text = _SET_ENVIRONMENT.sub(rf"\1\2 {HIDDEN}", _TAGGED_ENVIRONMENT.sub(rf"\1{HIDDEN}\n", text))
+    text = re.sub(_TAGGED_ENVIRONMENT, rf"\1{HIDDEN}\n", text)
+    text = re.sub(_SET_ENVIRONMENT, rf"\1\2 {HIDDEN}", text)
     if "-----BEGIN" in text:
         return redact_secrets(text)
     # Line by line is faster: most lines are quickly found to contain no secret.
@@ -166,22 +164,20 @@ _SECRET_NAME: Final = re.compile(
     r"|cookie|claim_?id|^sig$",
     re.IGNORECASE,
 )
-_HARMLESS_NAME: Final = re.compile(
-    r"(?:^|[_-])(?:max|min|num|n|total|pad|mask|cls|sep|eos|bos|unk|class|special|per|public|pub"
+_HARMLESS_NAME: Final = (
+    r"(?i)(?:^|[_-])(?:max|min|num|n|total|pad|mask|cls|sep|eos|bos|unk|class|special|per|public|pub"
     r"|primary|foreign|sort|group|cache|dict|new|prompt|image)[_-]?(?:token|key|claim_?id)s?"
     r"|(?:file|path|dir|directory|name|type|len|length|size|count|dim|dims|url|uri|host|endpoint"
     r"|location|expir\w*|ttl|lifetime|issuer|scopes?|policy|padding|mask|embed\w*|methods?"
-    r"|per[_-]\w+|error|errors|services?|seconds|required|needed)$",
-    re.IGNORECASE,
+    r"|per[_-]\w+|error|errors|services?|seconds|required|needed)$"
 )
 LONGEST_NAME: Final = 200
 """Characters of a name that are checked, the last ones."""
 
-_CERTAIN_NAME: Final = re.compile(
-    r"(?:api|access|private|account|signing|encrypt(?:ion)?|master|wandb|aws|hf|ssh|s3|auth"
+_CERTAIN_NAME: Final = (
+    r"(?i)(?:api|access|private|account|signing|encrypt(?:ion)?|master|wandb|aws|hf|ssh|s3|auth"
     r"|shared|session|storage|deploy|license)[_-]?key|token|credential|authorization|cookie"
-    r"|claim_?id|x-amz-signature|[_-]pass$|^PASS$",
-    re.IGNORECASE,
+    r"|claim_?id|x-amz-signature|[_-]pass$|^PASS$"
 )
 """Names that only secrets have. Values of others, such as ``key``, often are not secret."""
 
@@ -192,7 +188,7 @@ _ONE_WORD: Final = re.compile(r"(?:[A-Za-z0-9+/]|%2[BbFf]){16,}+={0,2}")
 def is_secret_name(name: str) -> bool:
     """Whether something with this name is likely a secret."""
     name = name[-LONGEST_NAME:]
-    return _SECRET_NAME.search(name) is not None and _HARMLESS_NAME.search(name) is None
+    return _SECRET_NAME.search(name) is not None and re.search(_HARMLESS_NAME, name) is None
 
 
 _WORD: Final = re.compile(r"[A-Za-z][\w.-]*+")
@@ -231,11 +227,10 @@ _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*+://", re.IGNORECASE)
 _PLAIN_WORD: Final = re.compile(r"(?:[A-Za-z]?[a-z'-]*+|[A-Z]++)[.,;:!?)\]|]*+(?:\s|$)")
 """A word of a sentence, not a value."""
 
-_MESSAGE_WORD: Final = re.compile(
-    r"(?:no|not|none|expired|invalid|missing|unknown|denied|failed|failure|error|errno|cannot"
+_MESSAGE_WORD: Final = (
+    r"(?i)(?:no|not|none|expired|invalid|missing|unknown|denied|failed|failure|error|errno|cannot"
     r"|could|unable|permission|file|bad|wrong|incorrect|unauthorized|forbidden|required"
-    r"|unavailable|refused|rejected|timeout|timed|empty|unset|is|was|has|the|a|an|must|does)\b",
-    re.IGNORECASE,
+    r"|unavailable|refused|rejected|timeout|timed|empty|unset|is|was|has|the|a|an|must|does)\b"
 )
 
 
@@ -291,13 +286,13 @@ def _is_value(value: str, name: str, colon: bool) -> bool:
     if _NO_VALUE.match(value):
         return False
     if _PASSWORD_NAME.search(name):
-        return not (colon and _MESSAGE_WORD.match(value)) and not _is_path(value)
+        return not (colon and re.match(_MESSAGE_WORD, value)) and not _is_path(value)
     number = _NUMBER.match(value)
     if (number and number.end()) or _is_path(value) or _URL.match(value):
         return False
     if colon and _PLAIN_WORD.match(value):
         return False
-    return bool(_CERTAIN_NAME.search(name)) or (
+    return bool(re.search(_CERTAIN_NAME, name)) or (
         bool(_ONE_WORD.match(value)) and _has_letters_and_digits(value)
     )
 
@@ -392,7 +387,7 @@ def _find_tokens(text: str) -> Iterator[SecretMatch]:
     for match in _BASIC.finditer(text):
         yield SecretMatch(match.start(1), match.end(1), "user and password")
     for match in _LOGIN.finditer(text):
-        if not _MESSAGE_WORD.match(match[1]) and not match[1].startswith(HIDDEN):
+        if not re.match(_MESSAGE_WORD, match[1]) and not match[1].startswith(HIDDEN):
             yield SecretMatch(match.start(1), match.end(1), "password")
     for match in _USER_OPTION.finditer(text):
         if _has_letters_and_digits(match[1]) and not _is_path(match[1]):

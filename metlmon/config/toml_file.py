@@ -33,9 +33,8 @@ MAX_KEY: Final = 80
 """Characters of an unknown key that are compared with the known ones."""
 
 _NAME: Final = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
-_KEY: Final = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
-_HEADER: Final = re.compile(rf"\s*(\[\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]\]?")
-_KEY_PART: Final = re.compile(_NAME)
+_KEY: Final = rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*="
+_HEADER: Final = rf"\s*(\[\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]\]?"
 
 
 class SettingProblem(Struct, frozen=True):
@@ -174,7 +173,7 @@ def key_lines(text: str) -> dict[Where, int]:
     counts: dict[Where, int] = {}
     table: Where = ()
     for number, line in enumerate(text.split("\n"), start=1):
-        header = _HEADER.match(line)
+        header = re.match(_HEADER, line)
         if header is not None:
             table = _key_parts(header[2])
             if header[1] == "[[":
@@ -183,7 +182,7 @@ def key_lines(text: str) -> dict[Where, int]:
                 table = (*table, counts[table])
             lines.setdefault(table, number)
             continue
-        key = _KEY.match(line)
+        key = re.match(_KEY, line)
         if key is not None:
             parts = _key_parts(key[1])
             for length in range(1, len(parts) + 1):
@@ -192,4 +191,4 @@ def key_lines(text: str) -> dict[Where, int]:
 
 
 def _key_parts(dotted: str) -> Where:
-    return tuple(part[1:-1] if part[0] in "\"'" else part for part in _KEY_PART.findall(dotted))
+    return tuple(part[1:-1] if part[0] in "\"'" else part for part in re.findall(_NAME, dotted))

@@ -254,7 +254,7 @@ class _LineReader:
     def on_error(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Report an error; in strict mode, the warning that was raised to an error."""
         text = _decode_redacted(match["text"]) or ""
-        if _OF_SUBMISSION.match(text):
+        if re.match(_OF_SUBMISSION, text):
             # on_submit_failure reports it if no later try succeeds.
             return
         self.error_end = self._end
@@ -283,7 +283,7 @@ class _LineReader:
     def on_submit_failure(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Report a failed submission with what its last try printed."""
         lines = self.lines_before()
-        first = next((i for i, line in enumerate(lines) if _SUBMITTING.match(line)), None)
+        first = next((i for i, line in enumerate(lines) if re.match(_SUBMITTING, line)), None)
         time, node = self.cached_time(stamp), _decode(match["node"])
         text = explanation(lines[:first][::-1])
         self.messages.append(DagmanMessage(DagmanMessageKind.SUBMIT_FAILED, time, node, text=text))
@@ -413,19 +413,19 @@ _QUOTED_BYTES: Final = 300
 """Bytes of a line that a message quotes."""
 
 _OF_STRICT_MODE: Final = "Warning is fatal error because of"
-_OF_SUBMISSION: Final = re.compile(
+# As texts: re compiles them where they are first used, which few commands do.
+_OF_SUBMISSION: Final = (
     r"submit attempt failed|Failed to run condor_submit|on Line \d+ of submit file|Job submit "
 )
 _OF_READING_LOGS: Final = ("failure to read job log", "repeated (", "unknown log error")
-_SUBMITTING: Final = re.compile(r"Submitting (?:\S+ )?(?:Node|Job) \S+ job\(s\)")
+_SUBMITTING: Final = r"Submitting (?:\S+ )?(?:Node|Job) \S+ job\(s\)"
 
-_EXPLAINS: Final = re.compile(
-    r"error|warning|fail|fatal|can'?t|cannot|could not|unable|invalid|illegal|denied|no such|not "
-    r"found|unknown|exceed|missing|bad event|cycle|disallowed|must|duplicate|violate|unrecognized|"
-    r"was specified",
-    re.IGNORECASE,
+_EXPLAINS: Final = (
+    r"(?i)error|warning|fail|fatal|can'?t|cannot|could not|unable|invalid|illegal|denied|no such|"
+    r"not found|unknown|exceed|missing|bad event|cycle|disallowed|must|duplicate|violate|"
+    r"unrecognized|was specified"
 )
-_EXPLAINS_NOTHING: Final = re.compile(
+_EXPLAINS_NOTHING: Final = (
     r"(?:ERROR: )?(?:"
     r"Warning is fatal error|submit attempt failed|Failed to run condor_submit for node \S+:$|"
     r"the following |Job submit attempts |job \S+ not found!$|Aborting DAG)|"
@@ -437,7 +437,7 @@ _EXPLAINS_NOTHING: Final = re.compile(
 )
 """Summaries, lines that any DAGMan writes, and options in its usage."""
 
-_MESSAGE_PREFIX: Final = re.compile(
+_MESSAGE_PREFIX: Final = (
     r"(?:From submit: |submit error: |Failed to create new proc id: |ERROR: |Warning: |WARNING: )*"
 )
 
@@ -445,8 +445,8 @@ _MESSAGE_PREFIX: Final = re.compile(
 def explanation(lines: Iterable[str]) -> str | None:
     """The first of these lines that says what was wrong; None if none does."""
     for line in lines:
-        if _EXPLAINS.search(line) and not _EXPLAINS_NOTHING.match(line):
-            return _MESSAGE_PREFIX.sub("", line, count=1)[:_QUOTED_BYTES]
+        if re.search(_EXPLAINS, line) and not re.match(_EXPLAINS_NOTHING, line):
+            return re.sub(_MESSAGE_PREFIX, "", line, count=1)[:_QUOTED_BYTES]
     return None
 
 

@@ -244,13 +244,6 @@ def _without_last_code(text: str) -> str:
 
 # --- headers in damaged stretches ------------------------------------------------------------
 
-_FIRST_TEXT: Final = {
-    number: re.compile(kind.pattern or re.escape(str(kind.line)))
-    for number, kind in EVENT_TYPES.items()
-    if kind.pattern is not None
-}
-"""What HTCondor writes after the date, for the events that damage is likely to reach."""
-
 _LONGEST_FIRST_TEXT: Final = 2048
 """Bound of the first text of a mid-line header: addresses take a few hundred bytes."""
 
@@ -346,9 +339,11 @@ def _is_whole(block: bytes, header: Header) -> bool:
     if line_end < 0:
         line_end = len(block)
     text = block[header.text_start : min(line_end, header.text_start + _LONGEST_FIRST_TEXT)]
-    first_text = _FIRST_TEXT.get(header.number)
-    if first_text and not first_text.fullmatch(text.removesuffix(b"\r").decode("utf-8", "replace")):
-        return False
+    kind = EVENT_TYPES[header.number]
+    if kind.pattern is not None:
+        first_text = kind.pattern or re.escape(str(kind.line))
+        if not re.fullmatch(first_text, text.removesuffix(b"\r").decode("utf-8", "replace")):
+            return False
     if header.number in _WITH_STATUS:
         return _STATUS.match(block, line_end + 1) is not None
     return _END_OF_A_HOLD.match(block, line_end + 1) is None

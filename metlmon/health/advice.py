@@ -290,24 +290,21 @@ def _status(codes: str) -> str:
     )
 
 
-_EXISTS: Final = re.compile(
-    rf"FileAlreadyExists|already exists|{_status('409|412')}", re.IGNORECASE
-)
-_DENIED: Final = re.compile(
-    rf"Authorization(?:\.\w+)? Error|token (?:file )?not found|access ?denied|permission denied"
+# As texts: re compiles them where they are first used, which few commands do.
+_EXISTS: Final = rf"(?i)FileAlreadyExists|already exists|{_status('409|412')}"
+_DENIED: Final = (
+    rf"(?i)Authorization(?:\.\w+)? Error|token (?:file )?not found|access ?denied|permission denied"
     rf"|unauthorized|forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken"
-    rf"|{_status('401|403|407')}",
-    re.IGNORECASE,
+    rf"|{_status('401|403|407')}"
 )
-_MISSING: Final = re.compile(
-    rf"FileNotFound|no such (?:file|key|bucket|object)|NoSuch(?:Key|Bucket)"
+_MISSING: Final = (
+    rf"(?i)FileNotFound|no such (?:file|key|bucket|object)|NoSuch(?:Key|Bucket)"
     rf"|(?:file|folder|object|path|key|bucket)(?: was)? not found|no namespace found"
     rf"|\bno (?:origins?|sources)\b"
     rf"|(?:does not|doesn't) exist|couldn't (?:open|read) (?:a )?file|\[errno 2\]"
-    rf"|\(errno 2\)|{_status('404|410')}",
-    re.IGNORECASE,
+    rf"|\(errno 2\)|{_status('404|410')}"
 )
-_REFUSED: Final = re.compile(
+_REFUSED: Final = (
     r"\b(?:Specification|Parameter|Resolution(?!\.(?:Timeout|ConnectionFailure)))(?:\.\w+)? Error"
 )
 """Pelican's classes of errors that a retry does not cure (``docs/error_codes.yaml``)."""
@@ -331,7 +328,7 @@ _REFUSALS: Final = (
         _hold("input not readable", _NO_ACCESS),
         _hold("output not writable", _NO_ACCESS),
     ),
-    (re.compile(r"Parameter\.FileNotFound"), None, None, HOLD_ADVICE[OUTPUT, ENOENT]),
+    (r"Parameter\.FileNotFound", None, None, HOLD_ADVICE[OUTPUT, ENOENT]),
     (
         _MISSING,
         ENOENT,
@@ -398,7 +395,7 @@ def _transfer_refusal(code: int, reason: str) -> Advice | None:
     of_url = "using protocol" in text or bool(transfer_urls(reason))
     for pattern, errno, on_input, on_output in _REFUSALS:
         advice = on_output if code == OUTPUT else on_input
-        if advice is not None and pattern.search(text) is not None:
+        if advice is not None and re.search(pattern, text) is not None:
             return advice if of_url or errno is None else HOLD_ADVICE[code, errno]
     return None
 

@@ -245,28 +245,28 @@ except that :data:`_GENERAL` causes count only if no other is found."""
 _GENERAL: Final = frozenset({"killed", "a file is missing", "communication between GPUs failed"})
 """Causes that are often the consequence of another one."""
 
-_SEQUENCES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|.)")
-_LINES: Final = re.compile(r"[\r\n]+")
+# As texts: re compiles them where they are first used, which few commands do.
+_SEQUENCES: Final = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|.)"
+_LINES: Final = r"[\r\n]+"
 
-_EXCEPTION: Final = re.compile(
+_EXCEPTION: Final = (
     r"(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*"
     r"(?:Error|Exception|Interrupt|Exit|Failure|Iteration|Timeout)\b(?::|$)"
 )
-_TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)")
-_PREFIX: Final = re.compile(r"^(?:\[?rank ?\d+\]?: ?|\d+: |\[\d+\]: ?|\[[\w.-]+:\d+\] )(?=\S)")
+_TRACEBACK: Final = r"Traceback \(most recent call last\)"
+_PREFIX: Final = r"^(?:\[?rank ?\d+\]?: ?|\d+: |\[\d+\]: ?|\[[\w.-]+:\d+\] )(?=\S)"
 """Prefixes that launchers add to the lines of their processes."""
 
-_NOISE: Final = re.compile(
-    r"^\s*$|^ +\S|^[│╭╰]|"  # frames
+_NOISE: Final = (
+    r"(?a)^\s*$|^ +\S|^[│╭╰]|"  # frames
     r"^\S.*\b\d{1,3}%\|| \[\d+:\d\d(?::\d\d)?<|\d(?:it/s|s/it)\b|"  # bars
     r"^Traceback \(|^File \"|^During handling of|^The above exception|^\W+$|"
     r"Warning\b|\bWARN(?:ING)?\b|\bwarnings?\.warn|\[W\d|^W\d{4} |\bINFO\b|\bDEBUG\b|^I\d{4} |"
     r"^\++ |^set [-+]|^wandb: (?!ERROR|CommError)|^To (?:suppress|fix) |^For debugging consider|"
     r"^Compile with |^CUDA kernel errors|^resource_tracker|leaked semaphore|^Aborted\b|"
-    r"^Exception ignored in|^Press |^For more |^See ",
-    re.ASCII,
+    r"^Exception ignored in|^Press |^For more |^See "
 )
-_WRAPPER: Final = re.compile(
+_WRAPPER: Final = (
     r"ChildFailedError|ProcessRaisedException|CalledProcessError|returned non-zero exit|"
     r"exit(?:ed with)?[ _](?:code|status)\b|^exitcode\b|failed \(exitcode|MPI_ABORT|"
     r"^-+$|^mpirun|^orterun|^prterun|^srun: |^slurmstepd: error: \*\*\*(?!.*DUE TO TIME LIMIT)|"
@@ -278,11 +278,11 @@ _WRAPPER: Final = re.compile(
 
 def find_error_line(text: str) -> ErrorLine | None:
     """The line of a job's output that says why it failed; None without one."""
-    lines = [line[:MATCHED_CHARACTERS] for line in _LINES.split(_SEQUENCES.sub("", text))]
+    lines = [line[:MATCHED_CHARACTERS] for line in re.split(_LINES, re.sub(_SEQUENCES, "", text))]
     lines = lines[-MAX_LINES:]
     general: tuple[str, Cause] | None = None
     for line in reversed(lines):
-        stripped = _PREFIX.sub("", line.strip())
+        stripped = re.sub(_PREFIX, "", line.strip())
         if not stripped or _is_quoted(line, stripped):
             continue
         cause = next((each for each in CAUSES if re.search(each.pattern, stripped)), None)
@@ -299,9 +299,9 @@ def find_error_line(text: str) -> ErrorLine | None:
     plain_lines = [
         stripped
         for line in lines
-        if not _NOISE.search(line) and (stripped := _PREFIX.sub("", line.strip()))
+        if not re.search(_NOISE, line) and (stripped := re.sub(_PREFIX, "", line.strip()))
     ]
-    own = [line for line in plain_lines if not _WRAPPER.search(line)]
+    own = [line for line in plain_lines if not re.search(_WRAPPER, line)]
     best = (own or plain_lines)[-1:]
     return _error_line(best[0], None) if best else None
 
@@ -309,7 +309,7 @@ def find_error_line(text: str) -> ErrorLine | None:
 ScriptRun: TypeAlias = tuple[str, str]
 """The name of a node, and the type of its script: PRE, POST or HOLD."""
 
-_SCRIPT_HEADER: Final = re.compile(
+_SCRIPT_HEADER: Final = (
     r"\*\*\* Node=(?P<node>\S{1,1000}) Type=(?P<type>PRE|POST|HOLD) Status=(?P<status>-?\d{1,9}) "
     r"Completion=-?\d{1,20} Cmd='[^\n]*\n?"
 )
@@ -324,7 +324,7 @@ def find_script_lines(text: str) -> Mapping[ScriptRun, ErrorLine]:
 
     DAGMan appends to it whenever a script ends: only the last run of each counts, if it failed.
     """
-    headers = list(_SCRIPT_HEADER.finditer(text))
+    headers = list(re.finditer(_SCRIPT_HEADER, text))
     ends = [*(header.start() for header in headers), len(text)][1:]
     lines: dict[ScriptRun, ErrorLine | None] = {}
     for header, end in zip(headers, ends, strict=False):
@@ -335,8 +335,8 @@ def find_script_lines(text: str) -> Mapping[ScriptRun, ErrorLine]:
 
 def _is_quoted(line: str, stripped: str) -> bool:
     """Whether the line is code in a traceback, a progress bar, or a message of a launcher."""
-    indented = line[:1] == " " and not _EXCEPTION.match(stripped)
-    return indented or bool(_NOISE.search(stripped)) or bool(_WRAPPER.search(stripped))
+    indented = line[:1] == " " and not re.match(_EXCEPTION, stripped)
+    return indented or bool(re.search(_NOISE, stripped)) or bool(re.search(_WRAPPER, stripped))
 
 
 def _exceptions(lines: Sequence[str]) -> list[str]:
@@ -344,13 +344,13 @@ def _exceptions(lines: Sequence[str]) -> list[str]:
     found = []
     inside = False
     for line in lines:
-        stripped = _PREFIX.sub("", line.strip())
-        if _TRACEBACK.search(line):
+        stripped = re.sub(_PREFIX, "", line.strip())
+        if re.search(_TRACEBACK, line):
             inside = True
-        elif inside and _EXCEPTION.match(stripped):
+        elif inside and re.match(_EXCEPTION, stripped):
             found.append(stripped)
             inside = False
-    return [line for line in found if not _WRAPPER.search(line)] or found
+    return [line for line in found if not re.search(_WRAPPER, line)] or found
 
 
 def _error_line(line: str, cause: Cause | None) -> ErrorLine:

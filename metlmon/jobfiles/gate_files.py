@@ -26,9 +26,9 @@ ABORT_RULE: Final = "abort-dag-on"
 
 RULES: Final = frozenset({"file", "patience", "divergence", "median"})
 
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
-_PLACED: Final = re.compile(r"\s*ResourceName\s*=\s*(\S(?:.*\S)?)\s*", re.IGNORECASE)
-_SITE: Final = re.compile(r"[^\s\"'$\\\ufffd](?:[^\n\r\"'$\\\ufffd]{0,198}[^\s\"'$\\\ufffd])?")
+_TIME: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
+_PLACED: Final = r"(?i)\s*ResourceName\s*=\s*(\S(?:.*\S)?)\s*"
+_SITE: Final = r"[^\s\"'$\\\ufffd](?:[^\n\r\"'$\\\ufffd]{0,198}[^\s\"'$\\\ufffd])?"
 """A site's name, as the gate accepts it."""
 
 
@@ -115,14 +115,14 @@ def read_request(data: bytes) -> float | None:
 def read_target(data: bytes) -> str | None:
     """The site in ``<uuid>.target``; None when the gate would not accept it."""
     text = data[:LONGEST].decode("utf-8", "replace").rstrip("\r\n")
-    return redact_secrets(text) if _SITE.fullmatch(text) and text.isprintable() else None
+    return redact_secrets(text) if re.fullmatch(_SITE, text) and text.isprintable() else None
 
 
 def read_placement(data: bytes) -> str | None:
     """The ResourceName in ``placement/<name>/<node>.inc``; None if not a plain name."""
     site = None
     for line in data[:LONGEST].decode("utf-8", "replace").splitlines():
-        match = _PLACED.fullmatch(line)
+        match = re.fullmatch(_PLACED, line)
         if match is not None:
             site = match.group(1)
     return read_target(site.encode()) if site is not None else None
@@ -156,7 +156,7 @@ def _valid_epoch(value: object) -> int | None:
 
 
 def _parse_time(value: object) -> datetime | None:
-    if not isinstance(value, str) or not _TIME.fullmatch(value):
+    if not isinstance(value, str) or not re.fullmatch(_TIME, value):
         return None
     try:
         return datetime.fromisoformat(value)

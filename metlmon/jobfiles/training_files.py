@@ -272,17 +272,17 @@ _BRACKET: Final = re.compile(
 """The end of tqdm's line, ``[11:02:13<13:30:01, 1.17it/s, loss=48, v_num=0]``; without a total
 ``[00:05, 9.90it/s]``. The closing bracket may be cut off."""
 
-_COUNT: Final = re.compile(
+_COUNT: Final = (
     rf"(?P<done>{NUMBER})(?P<k>[kMGT]?)(?:/(?P<total>{NUMBER}|\?)(?P<tk>[kMGT]?))?"
     r"[ ]?[A-Za-z]{0,16}[ ]?$"
 )
 """``46335/102968 `` or ``512it `` before the bracket."""
 
-_PERCENT: Final = re.compile(r"(\d{1,3})%\s?\|")
-_EPOCH: Final = re.compile(r"\bepoch:?\s{0,4}\[?(\d{1,7})", re.IGNORECASE)
-_RATE: Final = re.compile(rf",\s{{0,8}}({NUMBER})([kMGT]?)([A-Za-z]{{1,16}})/([A-Za-z]{{1,16}})")
-_LOSS: Final = re.compile(rf"[,\s](?:train_?)?loss(?:_step)?\s?[=:]\s?({VALUE})")
-_OTHER_BAR: Final = re.compile(r"^\W{0,8}(?:valid|sanity|test|predict|download)", re.IGNORECASE)
+_PERCENT: Final = r"(\d{1,3})%\s?\|"
+_EPOCH: Final = r"(?i)\bepoch:?\s{0,4}\[?(\d{1,7})"
+_RATE: Final = rf",\s{{0,8}}({NUMBER})([kMGT]?)([A-Za-z]{{1,16}})/([A-Za-z]{{1,16}})"
+_LOSS: Final = rf"[,\s](?:train_?)?loss(?:_step)?\s?[=:]\s?({VALUE})"
+_OTHER_BAR: Final = r"(?i)^\W{0,8}(?:valid|sanity|test|predict|download)"
 """Progress bars other than the epoch's."""
 
 _SCALE: Final = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -318,15 +318,16 @@ def _newest_first(text: str) -> Iterator[str]:
 
 def _parse_progress(piece: str) -> Streamed | None:
     bracket = _BRACKET.search(piece)
-    if bracket is None or _OTHER_BAR.match(piece):
+    if bracket is None or re.match(_OTHER_BAR, piece):
         return None
     before, rest = piece[: bracket.start()], bracket.group("rest") or ""
-    count = _COUNT.search(before[-80:])
+    count = re.search(_COUNT, before[-80:])
     if count is None:
         return None
     done = _scale(count.group("done"), count.group("k"))
     total = _scale(count.group("total") or "?", count.group("tk") or "")
-    percent, epoch, loss = _PERCENT.search(before), _EPOCH.search(before), _LOSS.search(rest)
+    percent, epoch = re.search(_PERCENT, before), re.search(_EPOCH, before)
+    loss = re.search(_LOSS, rest)
     return Streamed(
         fraction=_fraction(done, total, percent),
         step=None if done is None else int(done),
@@ -353,7 +354,7 @@ def _fraction(
 
 def _parse_rate(rest: str) -> float | None:
     """Steps per second; tqdm inverts slow rates: ``2.35s/it``."""
-    match = _RATE.match(rest)
+    match = re.match(_RATE, rest)
     if match is None:
         return None
     value = _scale(match.group(1), match.group(2))

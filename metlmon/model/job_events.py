@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -115,6 +114,8 @@ class RecentJobs:
 
     def compress(self, jobs: Sequence[LoggedJob]) -> None:
         """Compress the events of jobs of the :meth:`surplus`."""
+        import pickle  # Imported late: small ensembles compress nothing.
+
         changed = [job for job in jobs if not job.drop_objects()]
         ended = [job for job in changed if job.has_ended]
         blocks = [ended[first : first + BLOCK_JOBS] for first in range(0, len(ended), BLOCK_JOBS)]
@@ -128,6 +129,8 @@ class RecentJobs:
 
     def events_in(self, block: bytes, place: int) -> EventsByLog:
         """The events at a place in a block; the last block is cached."""
+        import pickle
+
         if self._last_block[0] is not block:
             self._last_block = block, pickle.loads(zlib.decompress(block))
         return self._last_block[1][place]
@@ -394,7 +397,8 @@ class LoggedJob(Struct, eq=False, gc=False):
             if history.last == self.newest_time:
                 self.newest_time = history.last
             # Callers that need the histories of many jobs may not compress them themselves.
-            self._recent.compress(self._recent.surplus(2))
+            if surplus := self._recent.surplus(2):
+                self._recent.compress(surplus)
         return history
 
     @property
