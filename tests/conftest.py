@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {item: item.path.relative_to(HERE).as_posix() for item in items}
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(_group_of(item, places[item])))
+            item.add_marker(pytest.mark.xdist_group(_own_pool(item) or places[item]))
         if places[item].startswith(SLOW):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: _order(item, places[item]))
@@ -86,10 +86,6 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Leave no objects to the collections at the end of a process."""
     gc.freeze()
-
-
-def _group_of(item: pytest.Item, place: str) -> str:
-    return _own_pool(item) or place
 
 
 def _own_pool(item: pytest.Item) -> str | None:

@@ -51,12 +51,8 @@ UNREAD = {
 NEVER_AT_FIRST = {
     *("pandas", "numpy", "plotext", "htcondor2", "classad2", "watchfiles", "pyarrow"),
     *("metlmon.authoring", "metlmon.report", "metlmon.tables.frames", "metlmon.stats.backtest"),
-    *(
-        "metlmon.trainer",
-        "metlmon.cli.status_text",
-        "metlmon.cli.commands.new",
-        "metlmon.cli.commands.act",
-    ),
+    *("metlmon.trainer", "metlmon.cli.status_text"),
+    *("metlmon.cli.commands.new", "metlmon.cli.commands.act"),
     *("screens.submit", "screens.timeline", "screens.sites", "screens.curves"),
     *("screens.estimates", "screens.health", "screens.nodes"),
     "metlmon.snapshot.node_tree",

@@ -35,19 +35,8 @@ KEY: Final = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
 NASTY: Final = (
     *("\n", "\r", "\t", "\0", "\x0b", "\x0c", "\x1b[31m", "\x7f", "\x85", "\u2028", "\u2029"),
     *('"', "'", "\\", "\\ ", "\\n", "$(x)", "$$(x)", "$(", ")", "$ENV(HOME)", "%", "#", "=", ";"),
-    *(
-        "ALL_NODES",
-        "DONE",
-        "NOOP",
-        "CHILD",
-        "PARENT",
-        "queue 9",
-        "queue",
-        "@=end",
-        "{",
-        "}",
-        "{run}",
-    ),
+    *("ALL_NODES", "DONE", "NOOP", "CHILD", "PARENT", "queue 9", "queue"),
+    *("@=end", "{", "}", "{run}"),
     *(" ", "  ", "\xa0", "\ud800", "\ufeff", "\u202e", "é", "..", "/", "-", "//", "if", "x" * 5000),
 )
 

@@ -194,25 +194,12 @@ def test_growth_of_macros_is_limited(text):
 
 STATEMENTS = st.sampled_from(
     [
-        *(
-            "log = m.log",
-            "log = $(run)/$(log)",
-            "userlog = u",
-            "initialdir = $(a)",
-            "initialdir = /d",
-        ),
+        *("log = m.log", "log = $(run)/$(log)", "log = \0" + "1\0", "userlog = u"),
+        *("initialdir = $(a)", "initialdir = /d", "run = $(x)", "output = $(item)/$(x)"),
         *("output = $(run)/$(epoch)_$(ClusterId).out", "error = $(b:x$(a)) 100%s", "out = $(JOB)"),
         *("request_gpus = $(a)", "request_gpus = 2", "queue $(a)", "queue 3", "queue x in (1 2)"),
         *("a = $(a)$(a)", "a = $(b)", "b = $(a)", "if defined a", "if $(a)", "elif defined b"),
-        *(
-            "if version > 9",
-            "else",
-            "endif",
-            "run = $(x)",
-            "output = $(item)/$(x)",
-            "log = \0" + "1\0",
-        ),
-        *("c = $($(c))", "error = $(c)$$(a)$(dollar)"),
+        *("if version > 9", "else", "endif", "c = $($(c))", "error = $(c)$$(a)$(dollar)"),
     ]
 )
 NAMES = st.sampled_from(["a", "A", "b", "run", "epoch", "x", "JOB", "log", "cluster"])

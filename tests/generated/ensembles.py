@@ -219,10 +219,10 @@ class JobLog:
     def terminates(self, value: int | None, signal: int | None = None) -> None:
         slot = self.slot
         assert slot is not None
-        sent = _checkpoint(self.rng) if value in (0, CHECKPOINTED) else 11597
+        good = value in (0, CHECKPOINTED)
+        sent = 1_180_000_000 + self.rng.randint(0, 9_999_999) if good else 11597
         moved = self._moves(sent, _input(self.rng))
         total = (sum(m[1] for m in self.job.moved), sum(m[2] for m in self.job.moved))
-        good = value in (0, CHECKPOINTED)
         word = f"signal {signal}" if signal is not None else f"failed {value}"
         execution = self.ends(None if good else word)
         execution.return_value = value
@@ -259,10 +259,6 @@ def choose_slot(place: Place, rng: Random) -> Slot:
 
 def _input(rng: Random) -> int:
     return 26_479_000_000 + rng.randint(0, 999_999)
-
-
-def _checkpoint(rng: Random) -> int:
-    return 1_180_000_000 + rng.randint(0, 9_999_999)
 
 
 # --- what goes wrong --------------------------------------------------------------------------

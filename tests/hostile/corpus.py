@@ -51,19 +51,9 @@ ATTACKS: Final[dict[str, bytes]] = {
 """What is tried; none but the last five has white space of ASCII, which ends many names."""
 
 FORMULAS: Final = (
-    "=1+1",
-    "+1",
-    "-1+1",
-    "@SUM(1)",
-    "＝1",
-    "＋1",
-    "－1",
-    "＠1",
-    "\t=1",
-    "\r=1",
-    "\n=1",
-    '"=1',
-    'a;"=1',
+    *("=1+1", "+1", "-1+1", "@SUM(1)"),
+    *("＝1", "＋1", "－1", "＠1"),
+    *("\t=1", "\r=1", "\n=1", '"=1', 'a;"=1'),
 )
 """Beginnings that a spreadsheet takes for a formula; each attack begins with one of them."""
 

@@ -113,17 +113,8 @@ def test_values_named_like_secrets_are_hidden(place: str) -> None:
 @pytest.mark.parametrize(
     "around",
     [
-        "{}",
-        " {} ",
-        "'{}'",
-        '"{}"',
-        '\\"{}\\"',
-        "({})",
-        "x={}",
-        "--x {}",
-        "a,{},b",
-        "[{}]",
-        "a\n{}\nb",
+        *("{}", " {} ", "'{}'", '"{}"', '\\"{}\\"', "({})"),
+        *("x={}", "--x {}", "a,{},b", "[{}]", "a\n{}\nb"),
     ],
 )
 def test_values_shaped_like_keys_are_hidden(shape: str, around: str) -> None:

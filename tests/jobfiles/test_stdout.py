@@ -65,15 +65,8 @@ def test_progress_line_of_metl(text: str) -> None:
 )
 def test_progress_lines_of_all_kinds(line: str, meant: tuple[float | int | None, ...]) -> None:
     found = newest_progress(f"begun\n{line}")
-    result = (
-        found.fraction,
-        found.step,
-        found.steps,
-        found.steps_per_second,
-        found.seconds_left,
-        found.epoch,
-    )
-    assert result == pytest.approx(meant)
+    names = "fraction step steps steps_per_second seconds_left epoch".split()
+    assert tuple(getattr(found, name) for name in names) == pytest.approx(meant)
 
 
 def test_loss_that_is_nan_is_reported() -> None:

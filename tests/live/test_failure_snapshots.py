@@ -20,12 +20,8 @@ from tests.support.commands import Captured, json_output
 SNAPSHOTS = Path(__file__).resolve().parents[3] / "shared/examples/pool-failures"
 
 DIRECTORIES = (
-    "c1-dagman-held",
-    "m1-node-failed-without-job",
-    "shared-absolute-log/f1",
-    "shared-absolute-log/f2",
-    "h3-usedagdir-two-dags/sub1",
-    "o1-shared-subdag",
+    *("c1-dagman-held", "m1-node-failed-without-job", "h3-usedagdir-two-dags/sub1"),
+    *("shared-absolute-log/f1", "shared-absolute-log/f2", "o1-shared-subdag"),
 )
 
 COUNTS = re.compile(r"Of (\d+) nodes total:\n.*\n.*\n\S+ \S+ +((?:\d+ +){7}\d+)")

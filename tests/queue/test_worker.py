@@ -81,12 +81,8 @@ def pool() -> worker.Pool:
 @pytest.mark.parametrize(
     "request_",
     [
-        b"not json\n",
-        b"[]\n",
-        b"null\n",
-        {"op": "__class__", "args": []},
-        {"op": "schedd", "args": []},
-        {},
+        *(b"not json\n", b"[]\n", b"null\n", {}),
+        *({"op": "__class__", "args": []}, {"op": "schedd", "args": []}),
     ],
 )
 def test_invalid_request_does_not_end_the_connection(request_: object) -> None:

@@ -91,11 +91,8 @@ def test_other_answers_are_one_sentence(
     ("code", "body", "cause", "remedy", "transient"),
     [
         (
-            401,
-            b"",
-            "error code 401",
-            "set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME",
-            False,
+            *(401, b"", "error code 401"),
+            *("set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME", False),
         ),
         (403, b"[]", "error code 403", "set MLFLOW_TRACKING_TOKEN", False),
         (404, b"<html>", "error code 404", "check the tracking URI", False),
@@ -261,12 +258,8 @@ def test_tls_needs_a_trusted_certificate(tracker: FaultyTracker, certificate: Pa
 
 HOST: Final = "https://mlflow.example.edu"
 OTHERS: Final = (
-    "databricks",
-    "sqlite:///x.db",
-    "file:///x",
-    "http://",
-    "http://a:x",
-    "http://é.edu",
+    *("databricks", "sqlite:///x.db", "file:///x"),
+    *("http://", "http://a:x", "http://é.edu"),
 )
 CONFIGURED: Final = TrackingSettings(
     uri=f"{HOST}/", experiment="mine", token=SecretText("configured-token")

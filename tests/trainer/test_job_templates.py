@@ -9,15 +9,9 @@ import pytest
 from metlmon.authoring.templates import BUILT_IN, fill, load_template, used_placeholders
 from metlmon.trainer import train
 
-OF_THE_NODE = {
-    "run_uuid",
-    "run",
-    "epoch",
-    "epochs",
-    "random_seed",
-    "ResourceName",
-    "continue_from_checkpoint",
-}
+OF_THE_NODE = set(
+    "run_uuid run epoch epochs random_seed ResourceName continue_from_checkpoint".split()
+)
 """Macros that the VARS of every node set."""
 
 OF_OTHER_SHAPES: dict[str, set[str]] = {
