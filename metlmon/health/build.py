@@ -57,7 +57,7 @@ def make_health(stats_input: StatsInput) -> Health:
         jobs_queued=facts.jobs_queued,
         badput=gpu_hours.badput,
         ended_hours=gpu_hours.goodput + gpu_hours.badput,
-        names={run.key: run.run for run in ledger.runs},
+        names={run.key: run.run for run in (*stats_input.status.runs, *ledger.runs)},
         hour_unit=ledger.measure.short,
         item=ledger.item,
         unlogged=_is_unlogged(stats_input.status),
@@ -130,6 +130,8 @@ def _with_moment(entry: HealthEntry, facts: HealthFacts) -> HealthEntry:
         faults = [facts.faults[node] for node in entry.node_keys if node in facts.faults]
         files = [facts.runs[run].dag for run in entry.runs if run in facts.runs]
         files += [fault.dag for fault in faults]
+    if files and not any(files):
+        return _without_dag(entry)
     dags = {file: facts.dags[file] for file in files if file in facts.dags}
     if dags and all(dag.state is DagState.DONE for dag in dags.values()):
         ran_all = all(dag.nodes_done == dag.nodes_total for dag in dags.values())

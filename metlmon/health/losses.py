@@ -110,13 +110,12 @@ def _explains(
         if group is not None:
             return group
     if entry.outcome is Outcome.FAILED:
-        return failures.by_node.get(entry.node_key) if entry.node_key is not None else None
+        return failures.of(entry)
     if entry.outcome is Outcome.REMOVED or entry.code in USER_VACATE_CODES:
         return removals.by_job.get(job_key(entry))
     if not (removals.ended(entry) or _is_removal(entry.cause or "")):
         return None
-    of_node = failures.by_node.get(entry.node_key) if entry.node_key is not None else None
-    return of_node or removals.by_job.get(job_key(entry))
+    return failures.of(entry) or removals.by_job.get(job_key(entry))
 
 
 @lru_cache(maxsize=4096)

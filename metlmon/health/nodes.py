@@ -16,7 +16,7 @@ from metlmon.health.groups import Group, hold_text, make_entry, short_cause, sho
 from metlmon.health.removals import Removals, removal_of
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.jobfiles.error_lines import ErrorLine
-from metlmon.model.job_events import NodeKey
+from metlmon.model.job_events import JobKey, NodeKey
 from metlmon.model.reasons import cause_of
 from metlmon.model.run import DagAbort
 from metlmon.model.states import DagState, State
@@ -46,6 +46,8 @@ class Failures:
         self._facts = facts
         self._groups: dict[FailureCause, Group] = {}
         self.by_node: dict[NodeKey, Group] = {}
+        self._by_job: dict[JobKey, Group] = {}
+        """For jobs of no DAG, which name no node in a directory with DAGs."""
         ends = self._last_ends()
         in_subdags = {fault.node_key[0] for fault in facts.faults.values()}
         for fault in facts.faults.values():
@@ -78,12 +80,9 @@ class Failures:
 
     def _last_ends(self) -> dict[NodeKey, Execution]:
         """By failed node, the last bad execution of the job that made it fail."""
-        faults = self._facts.faults
-        return {
-            key: each
-            for each in self._facts.bad
-            if (key := each.node_key) in faults and faults[key].job == job_key(each)
-        }
+        last = {job_key(each): each for each in self._facts.bad}
+        faults = self._facts.faults.items()
+        return {key: last[fault.job] for key, fault in faults if fault.job in last}
 
     def _add(self, fault: NodeFault, end: Execution | None) -> None:
         abort = self._facts.ledger.aborts.get(fault.node_key[0])
@@ -117,6 +116,14 @@ class Failures:
                 group.fields["steps"] = (NO_ERROR_FILE, *steps)
         group.add_fault(fault)
         self.by_node[fault.node_key] = group
+        if fault.job is not None:
+            self._by_job[fault.job] = group
+
+    def of(self, entry: Execution) -> Group | None:
+        """The group of the node, or of the job of no DAG, of an execution."""
+        if entry.node_key is None:
+            return self._by_job.get(job_key(entry))
+        return self.by_node.get(entry.node_key)
 
     def count_blocked(self) -> None:
         """Count the epochs that the failures block.

@@ -127,7 +127,9 @@ class Removals:
         for job in facts.removed:
             self._add(job)
         for fault in facts.faults.values():
-            if fault.state is State.REMOVED and fault.node_key not in self.handled:
+            # A removed job of no DAG, which names no node, has its entry by now.
+            is_known = fault.node_key in self.handled or fault.job in self._reasons
+            if fault.state is State.REMOVED and not is_known:
                 self._add_fault(fault)
 
     @property

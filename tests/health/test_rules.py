@@ -434,3 +434,18 @@ def test_idle_jobs_are_no_entry() -> None:
         replace(job, state=State.IDLE, target=None) for job in made.ledger.jobs
     )
     assert kinds(replace(made, ledger=replace(made.ledger, jobs=jobs))) == []
+
+
+def test_jobs_beside_a_dag_have_causes_names_and_advice_of_their_own(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path, "JOB A a.sub\n")
+    dagdir.write("failed.log", Log().submit(7).execute(7).terminate(7, 3).data)
+    dagdir.write("removed.log", Log().submit(8).remove(8).data)
+    of = stats_input(read_dagdir(tmp_path))
+    failed, removal = entries(of)
+    assert (failed.kind, failed.open, failed.act) == ("run-failed", True, None)
+    assert failed.text == "7.0: exited with return value 3"
+    assert failed.steps[-1] == "Submit the jobs again"
+    # Whoever removes a job of no DAG means to.
+    assert (removal.kind, removal.open) == ("removed-by-user", False)
+    lines = [text_of(line).strip() for line in health_text(make_health(of), None, None)]
+    assert any(line.startswith("7 ·") for line in lines), lines
