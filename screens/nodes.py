@@ -107,6 +107,10 @@ class NodeList:
         """Return the row with this key."""
         return next((row for row in self._rows if row.key == key), None) if key else None
 
+    def group_keys(self) -> set[str]:
+        """Return the keys of the visible rows that stand for several nodes."""
+        return {row.key for row in self._rows if row.node is None}
+
     def node_keys(self) -> Container[str]:
         """Return the keys of all nodes."""
         return {

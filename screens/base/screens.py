@@ -1282,6 +1282,17 @@ class TreeScreen(ListScreen):
             self.node_list.fold_all(is_open)
             self._refresh_if_mounted()
 
+    def action_mark(self) -> None:
+        if self.node_list is not None and self.table.cursor in self.node_list.group_keys():
+            self.show_message("a mark is for one node: right unfolds this row")
+        else:
+            super().action_mark()
+
+    def action_mark_all(self) -> None:
+        groups = () if self.node_list is None else self.node_list.group_keys()
+        self.table.toggle_all(groups)
+        self._refresh_if_mounted()
+
     action_unfold = partialmethod(_fold, True)
     action_fold = partialmethod(_fold, False)
     action_unfold_all = partialmethod(_fold_all, True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partialmethod
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
@@ -419,9 +419,9 @@ class Table(MovingWidget):
             self.refresh_changed()
             self.move_by(1)
 
-    def toggle_all(self) -> None:
-        """Mark all shown rows; if all of them are marked, unmark them."""
-        shown = self._index_by_key.keys()
+    def toggle_all(self, unmarked: Iterable[str] = ()) -> None:
+        """Mark all shown rows except ``unmarked``; if all of them are marked, unmark them."""
+        shown = self._index_by_key.keys() - set(unmarked)
         self._marks = self._marks - shown if shown <= self._marks else self._marks | shown
         self.refresh_changed()
 

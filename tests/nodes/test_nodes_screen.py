@@ -98,9 +98,14 @@ async def test_marked_node_is_acted_on_though_filtered_out(keys: tuple[str, ...]
         await seen.press("escape", "slash", *"failed", "enter", "a")
         assert "Act on work_003" in seen.text
         assert "job 13.0" in seen.line("release")
-        await seen.press("escape", "escape", "ctrl+a")
-        assert "marked" in seen.text
-        assert "compares" not in seen.text, "these are no runs"
+        await seen.press("escape", "escape", "escape", "ctrl+a")
+        assert " marked, [esc] clears" in seen.text, "nothing compares nodes"
+        await seen.press("ctrl+a", "home")
+        while "8 × work" not in seen.under_cursor:
+            await seen.press("down")
+        await seen.press("space")
+        assert "a mark is for one node" in seen.text
+        assert "marked" not in seen.text
 
 
 async def test_cursor_stays_on_its_node() -> None:
