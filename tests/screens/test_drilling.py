@@ -106,14 +106,6 @@ async def test_enter_opens_what_a_change_concerns(change: str, first_line: str) 
         assert seen.lines[0].startswith(first_line)
 
 
-async def test_held_dagman_is_among_the_sources() -> None:
-    async with opened(session(FIXTURES / "health" / "dag-held"), WIDE) as seen:
-        await seen.press("8")
-        assert "■ ens.dag  DAGMan held   3 of 6 nodes done" in seen.text
-        assert "on hold since 23 Nov 22:28: via condor_hold (by user researcher)" in seen.text
-        assert "its jobs keep running; [a][R] in Overview releases it" in seen.text
-
-
 async def test_vanished_run_is_reported() -> None:
     async with opened() as seen:
         await seen.press("down", "enter")
@@ -200,12 +192,16 @@ async def test_output_outside_the_directory_is_not_read(tmp_path: Path) -> None:
         assert "the secret" not in seen.text
 
 
-async def test_warnings_have_file_and_line() -> None:
+async def test_sources_have_warnings_and_a_held_dagman() -> None:
     async with opened() as seen:
         await seen.press("8")
         for result in ("2 warnings", "metl.log:48213", "glued-header", "12713917.000.000",
                      "DAGMan began 2 Nov", "60 431 events", "41s ago"):  # fmt: skip
             assert result in seen.text.replace("\u202f", " ")
+    async with opened(session(FIXTURES / "health" / "dag-held")) as seen:
+        await seen.press("8")
+        assert "on hold since 23 Nov 22:28: via condor_hold (by user researcher)" in seen.text
+        assert "its jobs keep running; [a][R] in Overview releases it" in seen.text
 
 
 async def test_help_lists_the_registered_keys() -> None:

@@ -95,7 +95,7 @@ async def test_all_screens_travel_and_esc_returns() -> None:
         assert isinstance(seen.app.screen, TimelineScreen)
 
 
-async def test_past_has_no_actions() -> None:
+async def test_past_has_no_actions_and_no_job_output() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await travelled(seen, MIDDLE)
         why = seen.app.action_refusal()
@@ -111,11 +111,6 @@ async def test_past_has_no_actions() -> None:
         await seen.press("N")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "only the present" in seen.text
-
-
-async def test_past_has_no_job_output() -> None:
-    async with opened(session(TRAINER), WIDE) as seen:
-        await travelled(seen, MIDDLE)
         await seen.press("enter", "enter")
         story = seen.app.screen.query_one("#story", Document)
         result = "\n".join(text(line) for line in story.lines)
