@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from metlmon.health.advice import KIND_ADVICE, RESUBMIT, hold_advice
@@ -18,7 +19,7 @@ from metlmon.health.types import Severity
 from metlmon.model.job_events import JobKey, NodeKey
 from metlmon.model.reasons import find_policy, held_limit
 from metlmon.model.states import State
-from metlmon.snapshot.records import Execution, Hold, Job, NodeFault, job_key
+from metlmon.snapshot.records import Execution, Hold, Job, NodeFault, job_key, submission_key
 from metlmon.text.formatting import duration
 
 _DAY: Final = 86400
@@ -117,11 +118,10 @@ class Removals:
         self.by_job: dict[JobKey, Group] = {}
         self._reasons = {job_key(job): job.removal for job in facts.removed}
         nodes = {job.node_key for job in facts.removed}
-        self._newest: dict[NodeKey | None, int] = {}
-        """The last cluster of each node with a removed job."""
-        for job in facts.ledger.jobs:
-            if job.node_key in nodes:
-                self._newest[job.node_key] = max(job.cluster, self._newest.get(job.node_key, 0))
+        jobs = [job for job in facts.ledger.jobs if job.node_key in nodes]
+        jobs.sort(key=lambda job: job.submitted or datetime.min)
+        self._latest = {job.node_key: submission_key(job) for job in jobs}
+        """The latest submission of each node with a removed job."""
         self.handled: set[NodeKey] = set()
         """Nodes whose removal has an entry."""
         for job in facts.removed:
@@ -253,7 +253,7 @@ class Removals:
         if job.node_key is None:
             return "it belongs to no DAG"
         # The gate may have skipped the retry, or a POST script may have succeeded.
-        again = self._newest[job.node_key] > job.cluster
+        again = self._latest[job.node_key] != submission_key(job)
         return "submitted again since" if again else "its node has ended"
 
     def count_blocked(self) -> None:
