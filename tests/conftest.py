@@ -111,6 +111,14 @@ def _shared() -> Shared:
     return shared_path
 
 
+@pytest.fixture(name="user")
+def _user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's settings file, which does not exist yet."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "metlmon").mkdir(parents=True)
+    return tmp_path / "config" / "metlmon" / "metlmon.toml"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Isolate tests from the user's cache, settings and state."""

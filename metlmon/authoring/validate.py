@@ -474,7 +474,8 @@ def _existing_dags(directory: Path, name: str) -> Iterator[RequestProblem]:
             "directory", f"{name}.dag is there already and is kept unless you say that it may go"
         )
     if others := other_dags(directory, name):
-        text = f"{listed(others)} lies there too and will be shown as the same ensemble"
+        lie = "lies" if len(others) == 1 else "lie"
+        text = f"{listed(others)} {lie} there too and will be shown as the same ensemble"
         yield warning("directory", f"{text}; a new directory keeps them apart")
 
 

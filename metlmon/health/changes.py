@@ -205,8 +205,10 @@ def _add_job(groups: _Groups, job: Job, facts: HealthFacts) -> None:
 
 def _failure(job: Job, facts: HealthFacts) -> str:
     last, error = job.last_execution, facts.stats_input.errors.jobs.get(job_key(job))
-    cause = "" if last is None else short_cause(last, last.cause or "failed")
-    return error.explain(cause) if error is not None else cause
+    cause = "" if last is None else last.cause or "failed"
+    if error is None or error.line is None:
+        return cause
+    return error.explain(cause if last is None else short_cause(last, cause))
 
 
 def _add_nodes(groups: _Groups, facts: HealthFacts) -> None:

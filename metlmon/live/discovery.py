@@ -380,13 +380,20 @@ def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
     return discovery
 
 
+_REMEDIES: Final = {
+    "missing-file": "see who may read it (ls -l), or ask its owner",
+    "cycle": "DAGMan could not end it: remove one of these PARENT … CHILD lines, then look again",
+}
+"""What to do about an error of a whole DAG file, by its kind."""
+
+
 def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
     if errors:
         more = f" (and {len(errors) - 1} more DAG files)" if len(errors) > 1 else ""
         advice = (
             "DAGMan would refuse it: mend this line, then look again"
             if errors[0].line is not None
-            else "see who may read it (ls -l), or ask its owner"
+            else _REMEDIES.get(errors[0].kind, "mend the DAG file, then look again")
         )
         return f"{dagdir}{os.sep}{errors[0]}{more}; {advice}"
     try:
@@ -405,10 +412,23 @@ def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
     if others := dag_files_of_other_names(dagdir):
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
         return f"{dagdir}: no .dag file here, but {others[0]}{more} has nodes of a DAG: give it"
+    folder = next(_folders_with_logs(dagdir), None)
+    hint = f", but in {folder}{os.sep}: give that" if folder is not None else ""
     return (
         f"{dagdir}: no DAG file here; give the directory that holds the .dag file "
-        "you gave to condor_submit_dag, or job event logs, of which none is here"
+        f"you gave to condor_submit_dag, or job event logs, of which none is here{hint}"
     )
+
+
+def _folders_with_logs(dagdir: Path) -> Iterator[str]:
+    """Yield the names of the folders of ``dagdir`` that have event logs."""
+    try:
+        names = sorted(call_with_timeout(filesystem.listdir, dagdir))
+    except OSError:
+        return
+    for name in names[:MAX_FILES_TRIED]:
+        if call_with_timeout(filesystem.isdir, dagdir / name) and has_event_logs(dagdir / name):
+            yield name
 
 
 def dag_files_of_other_names(dagdir: Path) -> list[str]:

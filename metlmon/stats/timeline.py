@@ -146,7 +146,7 @@ class CountStep(Struct, frozen=True):
 
 
 class ExecutionGap(Struct, frozen=True):
-    """An interval without executions. ``ongoing``: up to the end of the timeline."""
+    """An interval without executions. ``ongoing``: not over by as-of."""
 
     json_omits: ClassVar = frozenset({"start_position", "end_position"})
     json_properties: ClassVar = ("seconds",)
@@ -279,7 +279,7 @@ def build_timeline(ledger: Ledger, window: TimeWindow = ALL) -> Timeline:
         steps = [replace(step, time=max(step.time, first)) for step in steps]
         if began < first and (not steps or steps[0].position > 0):
             steps.insert(0, CountStep(0.0, first, 0, 0))
-    stalls = _stalls(steps, length, last)
+    stalls = _stalls(steps, length, last, ongoing=last != window.until)
     waiting = [Wait(lane, span) for lane in lanes for span in lane.spans if span.state in WAITING]
     waits = sorted((w for w in waiting if w.span.end is None), key=lambda w: -w.span.seconds)
     return Timeline(
@@ -451,15 +451,20 @@ def concurrency(executions: Iterable[Execution], at: Position) -> tuple[CountSte
     return tuple(steps.values())
 
 
-def _stalls(steps: Sequence[CountStep], length: float, last: datetime) -> tuple[ExecutionGap, ...]:
-    """The intervals without executions, from the first execution to the end."""
+def _stalls(
+    steps: Sequence[CountStep], length: float, last: datetime, *, ongoing: bool
+) -> tuple[ExecutionGap, ...]:
+    """The intervals without executions, from the first execution to the end.
+
+    ``ongoing``: whether one at the end is.
+    """
     stalls = [
         ExecutionGap(step.position, after.position, step.time, after.time, False)
         for step, after in pairwise(steps)
         if step.jobs == 0
     ]
     if steps and steps[-1].jobs == 0 and steps[-1].position < length:
-        stalls.append(ExecutionGap(steps[-1].position, length, steps[-1].time, last, True))
+        stalls.append(ExecutionGap(steps[-1].position, length, steps[-1].time, last, ongoing))
     return tuple(stalls)
 
 

@@ -247,6 +247,7 @@ def _hours_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
 
 
 def _place_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
+    models = formatting.gpu_models(model for run in runs for model, _ in run.gpus)
     for word, places in (
         ("at", [dict(run.sites) for run in runs]),
         ("on", [dict(run.gpus) for run in runs]),
@@ -259,7 +260,7 @@ def _place_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
         if ordered and word == "at":
             yield CompareRow("completed epochs", [()] * len(runs))
         for place in ordered[:MAX_PLACES]:
-            name = formatting.gpu_short(place) if word == "on" else clip(place or "unknown", 40)
+            name = models[place] if word == "on" else clip(place or "unknown", 40)
             counts = [each.get(place, 0) for each in places]
             more = _difference(counts, formatting.number)
             yield CompareRow(f"  {word} {name}", list(map(count_cell, counts)), more)

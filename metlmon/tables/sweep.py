@@ -144,7 +144,7 @@ def no_sweep_lines() -> list[str]:
 
 
 def headline(grid: Grid, room: int, full: bool = False) -> Line:
-    """``best 0.2308 at lr 0.03 · 1 needs attention · 7 of 10 done · 3 stopped · 2 running · …``.
+    """``best 0.2308 at lr 0.03 · 1 held or failed · 7 of 10 done · 3 stopped · 2 running · …``.
 
     Long values are shortened unless ``full``.
     """
@@ -161,7 +161,7 @@ def headline(grid: Grid, room: int, full: bool = False) -> Line:
     )
     done = f"{number(progress.finished)} of {number(progress.points)} done"
     stopped = f"{number(progress.stopped)} {STOPPED.word}" if progress.stopped else ""
-    needs = count(progress.needs_action, "needs attention", "need attention")
+    needs = f"{number(progress.needs_action)} held or failed"
     epochs = f"{number(progress.epochs_done)} of {count(progress.epochs_total, 'epoch')}"
     parts = (
         line((best, BEST_STYLE)),

@@ -381,6 +381,9 @@ def test_existing_dag_is_reported(tmp_path: Path) -> None:
     assert "is there already" in only(tmp_path, "directory", False, directory=tmp_path)
     text = only(tmp_path, "directory", False, directory=tmp_path, name="other")
     assert "ensemble.dag lies there too" in text
+    (tmp_path / "eval.dag").write_text("")
+    text = only(tmp_path, "directory", False, directory=tmp_path, name="other")
+    assert "ensemble.dag, eval.dag lie there too" in text
 
 
 @pytest.mark.parametrize("suffix", ["rescue001", "condor.sub", "nodes.log", "halt", "lock"])

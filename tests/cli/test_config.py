@@ -22,14 +22,6 @@ from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 
 
-@pytest.fixture(name="user")
-def _user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's settings file, which does not exist yet."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    (tmp_path / "config" / "metlmon").mkdir(parents=True)
-    return tmp_path / "config" / "metlmon" / "metlmon.toml"
-
-
 @pytest.fixture(name="own")
 def _own(tmp_path: Path, user: Path) -> Path:
     """The dagdir's settings file, which does not exist yet."""

@@ -10,6 +10,7 @@ import pytest
 from metlmon.cli import Exit
 from metlmon.cli.main import main
 from tests.support.commands import Captured, json_output, text_output
+from tests.support.event_logs import DAY, Log
 from tests.support.recordings import FIXTURES
 
 DEMO = str(FIXTURES / "demo")
@@ -41,11 +42,8 @@ def test_estimate_agrees_with_status(capsys: Captured) -> None:
 def test_backtest_as_table_and_json(capsys: Captured) -> None:
     result = text_output("estimate", capsys, DEMO, "--backtest")
     assert result.startswith("ensemble: off by ")
-    assert [line.split()[0] for line in result.splitlines() if " all " in line] == [
-        "25",
-        "50",
-        "75",
-    ]
+    shares = [line.split()[0] for line in result.splitlines() if " all " in line]
+    assert shares == ["25", "50", "75"]
     tested = json_output("estimate", capsys, DEMO, "--backtest")["backtest"]
     assert tested["epochs"] == 34
     assert tested["ensemble"]["trials"] == 3
@@ -112,6 +110,21 @@ def test_timeline_fits_the_terminal(capsys: Captured, monkeypatch: pytest.Monkey
     assert "idle 5 times, 8s in total" in "\n".join(lines)
     stalls = json_output("timeline", capsys, TRAINER)["stalls"]
     assert [each["seconds"] for each in stalls if not each["ongoing"]] == [2, 2, 1, 2, 1]
+
+
+def test_timeline_of_a_period_ends_with_it(capsys: Captured, tmp_path: Path) -> None:
+    log = Log().submit(7, at="08:00:00").execute(7, at="09:00:00").evict(7, at="10:00:00")
+    log.execute(7, at="12:00:00").terminate(7, at="13:00:00")
+    (tmp_path / "a.log").write_bytes(log.data)
+    directory, since, until = str(tmp_path), f"{DAY}T09:30", f"{DAY}T11:00"
+    value = json_output("timeline", capsys, directory, "--since", since, "--until", until)
+    [stall] = value["stalls"]
+    assert (value["job_seconds"], value["seconds"], value["live"]) == (1800, 5400, False)
+    assert (stall["seconds"], stall["ongoing"]) == (3600, False)
+    lines = printed_timeline(capsys, directory, "--since", f"{DAY}T10:30")
+    assert lines[2].split(maxsplit=1) == ["1h30m", "4 May 10:30 → 12:00"]
+    lines = printed_timeline(capsys, directory, "--until", f"{DAY}T07:00")
+    assert lines[0].startswith("No job was in the queue: until ")
 
 
 def test_timeline_before_the_first_event_is_empty(capsys: Captured) -> None:

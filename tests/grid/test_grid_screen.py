@@ -28,7 +28,7 @@ async def test_grid_has_best_progress_and_every_value(size: tuple[int, int]) -> 
         await open_grid(seen)
         assert "best 0.2133 at lr 0.003, width 256" in seen.lines[0]
         assert "19 of 30" in seen.lines[0]
-        assert "2 need attention" in seen.lines[0]
+        assert "2 held or failed" in seen.lines[0]
         assert seen.app.screen.query_one(Matrix).cursor == (("0.003",), ("256",))
         assert "rank 1 of 28" in seen.text
         for value in ("0.3787", "0.2349", "0.2671", "1.147"):

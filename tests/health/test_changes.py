@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.cli.reading import input_with_trainings
+from metlmon.health.build import make_health
 from metlmon.health.changes import Change, ChangeKind, Changes, changes_since, since_seen
 from metlmon.live.feed import StatsInput
 from metlmon.stats.estimates import make_forecast
@@ -85,6 +86,15 @@ def test_each_dagman_has_its_start_and_end() -> None:
         "from ens.dag.rescue002",
         "done",
     ]
+
+
+def test_failure_has_the_words_of_health() -> None:
+    """Of jobs whose output says nothing about it."""
+    changes = changes_of("first-round", datetime.min)
+    failed = {each.text for each in changes.changes if each.kind is ChangeKind.FAILED}
+    health = {each.text for each in make_health(input_of("first-round")).entries}
+    assert failed
+    assert failed <= health
 
 
 def test_new_best_names_the_former_one() -> None:

@@ -63,8 +63,7 @@ def test_slow_pattern_is_disabled(pattern: str, monkeypatch: pytest.MonkeyPatch)
     assert safe.search("b") is None
 
 
-def test_disabled_pattern_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def test_disabled_pattern_is_reported(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", log_of(7))
     dagdir.write("metlmon.toml", "train_node = '^(?P<run>(a|aa)+)(?P<epoch>)$'")
@@ -93,7 +92,6 @@ def folders_and_patterns(path: Path, last: str, patterns: int) -> Dagdir:
 
 def test_patterns_share_one_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search of each folder for each of hundreds of patterns would take minutes."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     dagdir = folders_and_patterns(tmp_path, "", 500)
     looks: list[Path] = []
     file_type = filesystem.file_type
@@ -113,7 +111,6 @@ def test_patterns_share_one_search(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_slow_file_patterns_are_disabled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(job_files, "MATCHING_SECONDS", 0.0)
     monkeypatch.setattr(job_files, "SECONDS_PER_RUN", 0.0)
     dagdir = folders_and_patterns(tmp_path, "*", 50)

@@ -37,8 +37,7 @@ trainer or a place to write."""
 
 
 @pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dagdir:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def _dagdir(tmp_path: Path) -> Dagdir:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", log_of(7))
     return dagdir
@@ -64,15 +63,13 @@ def test_link_out_of_the_dagdir_is_refused(dagdir: Dagdir, target: str) -> None:
     assert "is a link out of this directory, not followed" in refused(dagdir)
 
 
-def test_trusted_links_are_followed(dagdir: Dagdir) -> None:
+def test_trusted_links_are_followed(dagdir: Dagdir, user: Path) -> None:
     """Inside the dagdir, and the user's own wherever it leads."""
     dagdir.write("mine.toml", "checkpoint_codes = [85]\n")
     (dagdir.path / "metlmon.toml").symlink_to("mine.toml")
     assert load_settings(dagdir.path).checkpoint_codes == {85}
-    own = dagdir.path.parent / "config/metlmon"
-    own.mkdir(parents=True)
     (dagdir.path.parent / "dotfiles.toml").write_text("read_only = true\n")
-    (own / "metlmon.toml").symlink_to(dagdir.path.parent / "dotfiles.toml")
+    user.symlink_to(dagdir.path.parent / "dotfiles.toml")
     assert load_settings(dagdir.path).read_only
 
 
@@ -190,12 +187,10 @@ def test_dagdir_cannot_set_commands_or_urls(dagdir: Dagdir) -> None:
     assert not load_settings(dagdir.path).notify.configured
 
 
-def test_settings_writable_by_others_run_no_command(dagdir: Dagdir) -> None:
+def test_settings_writable_by_others_run_no_command(dagdir: Dagdir, user: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root gives files to others")
-    file = dagdir.path.parent / "config/metlmon/metlmon.toml"
-    file.parent.mkdir(parents=True)
-    file.write_text(NOTIFY)
+    user.write_text(NOTIFY)
     assert load_settings(dagdir.path).notify.configured
-    os.chown(file, 4242, 4242)
+    os.chown(user, 4242, 4242)
     assert "this file belongs to another user (line 1)" in refused(dagdir)

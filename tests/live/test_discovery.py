@@ -145,6 +145,12 @@ def test_errors_of_a_dag_that_ran_are_warnings(dagdir: Dagdir, kind: str, ending
     assert "DAGMan" in warning.text
 
 
+def test_remedy_of_a_cycle_is_not_one_of_permissions(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag", "JOB a a.sub\nJOB b a.sub\nPARENT a CHILD b\nPARENT b CHILD a\n")
+    with pytest.raises(InputError, match=r"circle: a → b → a; .* PARENT … CHILD lines"):
+        discover_dags(dagdir.path)
+
+
 def test_empty_log_is_no_proof_that_a_broken_dag_ran(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", "JOB A t.sub\nRETRY A many\n")
     dagdir.write("x.dag.nodes.log", b"")

@@ -357,6 +357,13 @@ def test_directory_without_events_is_refused(tmp_path: Path) -> None:
         DagdirReader(tmp_path, logs=[tmp_path / "train.log"]).open()
 
 
+def test_folder_with_the_logs_is_named(tmp_path: Path) -> None:
+    Dagdir(tmp_path, "").write("logs/a.log", Log().submit(7).data)
+    (tmp_path / "code").mkdir()
+    with pytest.raises(InputError, match=r"none is here, but in logs/: give that$"):
+        DagdirReader(tmp_path).open()
+
+
 def test_link_out_of_the_directory_is_not_read(tmp_path: Path) -> None:
     outside = Dagdir(tmp_path / "outside", "")
     outside.write("secret.log", Log().submit(9).data)

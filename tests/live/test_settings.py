@@ -13,14 +13,6 @@ from metlmon.config.toml_file import key_lines
 from metlmon.errors import InputError
 
 
-@pytest.fixture(name="user")
-def _user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's settings file, which does not exist yet."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    (tmp_path / "config" / "metlmon").mkdir(parents=True)
-    return tmp_path / "config" / "metlmon" / "metlmon.toml"
-
-
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path, user: Path) -> Path:
     (tmp_path / "ensemble").mkdir()

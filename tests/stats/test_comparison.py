@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.cli.main import main
 from metlmon.cli.reading import input_with_trainings
@@ -76,6 +77,16 @@ def test_epochs_by_site_and_gpu_add_up(gated: StatsInput) -> None:
     for run in result.runs:
         for places in (run.sites, run.gpus):
             assert sum(epochs for _, epochs in places) == run.row.epochs_done
+
+
+def test_gpus_of_one_short_name_are_told_apart(gated: StatsInput) -> None:
+    result = compare_runs(gated, keys(gated, "run0"))
+    models = ("NVIDIA A100-SXM4-40GB", 2), ("NVIDIA A100-PCIE-40GB", 1)
+    result = replace(result, runs=(replace(result.runs[0], gpus=models),))
+    names, forecast = list(map(run_name, result.runs)), make_forecast(gated)
+    lines, _ = comparison_lines(result, forecast, make_health(gated), None, names=names)
+    found = [text(each).split() for each in lines if text(each).startswith("  on ")]
+    assert found == [["on", "A100-40", "SXM4", "2"], ["on", "A100-40", "PCIE", "1"]]
 
 
 def test_best_is_that_of_the_compared_runs(gated: StatsInput) -> None:

@@ -119,8 +119,7 @@ def test_sparklines(values: tuple[float, ...], cells: int, expected: str) -> Non
     assert sparkline(values, cells) == expected
 
 
-def test_status_has_the_same_columns(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", "/nowhere")
+def test_status_has_the_same_columns(capsys: Captured) -> None:
     lines = text_output("status", capsys, TRAINER).splitlines()
     head = next(i for i, line in enumerate(lines) if " PROGRESS " in line)
     titles = lines[head].split()

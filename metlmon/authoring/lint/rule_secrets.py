@@ -57,8 +57,11 @@ def check(context: LintContext) -> None:
             _check_vars(context, entry, rest)
         elif isinstance(entry.command, ScriptCommand):
             _check_arguments(context, entry, rest, "in the arguments of a script")
-        elif entry.keyword in ("ENV", "SET_JOB_ATTR"):
+        elif entry.keyword == "ENV":
             _check_environment(context, entry, rest)
+        elif entry.keyword == "SET_JOB_ATTR":
+            name, _, value = rest.partition("=")
+            _check_assignment(context, entry, name.strip(), value)
 
 
 def _check_statement(context: LintContext, statement: Statement) -> None:
@@ -68,16 +71,19 @@ def _check_statement(context: LintContext, statement: Statement) -> None:
         _check_environment(context, statement, value)
     elif key in ("arguments", "arguments2", "args"):
         _check_arguments(context, statement, value, "in arguments")
-    elif statement.directive:
-        return
-    elif (
+    elif not statement.directive:
+        _check_assignment(context, statement, key, value)
+
+
+def _check_assignment(context: LintContext, source: Positioned, key: str, value: str) -> None:
+    if (
         is_secret_name(key)
         and _may_be_key(value.strip("\"' "))  # not the name of a key file
         and _contains_secret(f"{key}={value}")
     ):
-        _report(context, statement, key, "here")
+        _report(context, source, key, "here")
     elif _contains_secret(value) and not _CHECKSUM.search(key):
-        _report(context, statement, None, f"in {shown(key)}")
+        _report(context, source, None, f"in {shown(key)}")
 
 
 def _check_environment(context: LintContext, source: Positioned, value: str) -> None:
