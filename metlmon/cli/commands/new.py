@@ -309,8 +309,9 @@ def _make_plan(
     for problem in validation.problems:
         kind = "" if problem.fatal else "warning: "
         where = position_of(options, source, problem.field) or option_of(problem.field)
-        has_file = source is not None and problem.text.startswith(f"{source.name}:")
-        if has_file or (problem.field == "source" and _PLACED.match(problem.text)):
+        # With the line of its file, or with its option.
+        has_place = problem.text.startswith((f"{source.name}:" if source else where, f"{where} "))
+        if has_place or (problem.field == "source" and _PLACED.match(problem.text)):
             print_message(f"{kind}{problem.text}")
         else:
             print_message(problem.text, f"{kind}{where}: ")
