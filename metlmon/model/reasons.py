@@ -86,8 +86,10 @@ _FOLDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b"), "<id>"),
     (re.compile(r"\s+"), " "),
 )
-_NUMBER: Final = re.compile(r"-?\b\d+(?:[.,]\d+)*(?=(?:[kKMGTP]i?[bB]?|[bB]|ms|[smhd])?\b)")
-"""A number, perhaps with a unit at its end: ``used 1524MB``."""
+_NUMBER: Final = re.compile(
+    r"-?\b(?:\d+[dhm])*\d+(?:[.,]\d+)*(?=(?:[kKMGTP]i?[bB]?|[bB]|ms|[smhd])?\b)"
+)
+"""A number, perhaps with a unit at its end, or a time: ``used 1524MB``, ``after 1m2.9s``."""
 
 
 EXCEEDED_CODES: Final = frozenset({3, 21, 26, 34})

@@ -183,6 +183,7 @@ def test_off_target_is_judged_within_a_dag() -> None:
         ("The job exceeded allowed 1800 s", "The job exceeded allowed 86400 s"),
         ("requested 1000MB, used 1524MB.", "requested 1000MB, used 1576MB."),
         ("used 1.5GiB in 90s", "used 12GiB in 7s"),
+        ("timer expired (1m1.4s elapsed)", "timer expired (2h0m3.95s elapsed)"),
         (
             "osdf:///ospool/ap40/a.tar.gz: not found",
             "osdf:///ospool/ap21/elsewhere/b.sif: not found",
