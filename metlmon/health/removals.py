@@ -109,6 +109,11 @@ def last_hold(job: Job) -> Hold | None:
     return job.holds[-1] if job.holds else None
 
 
+def _task(job: Job) -> tuple[str | None, str | None]:
+    """The node of a job, in any DAG of its run; of a node without a run in its own DAG."""
+    return job.key or job.in_dag, job.node
+
+
 class Removals:
     """The groups of removed jobs: open ones, and those whose nodes went on."""
 
@@ -117,11 +122,12 @@ class Removals:
         self._groups: dict[tuple[Removal, HoldCause | None, str, bool], Group] = {}
         self.by_job: dict[JobKey, Group] = {}
         self._reasons = {job_key(job): job.removal for job in facts.removed}
-        nodes = {job.node_key for job in facts.removed}
-        jobs = [job for job in facts.ledger.jobs if job.node_key in nodes]
+        tasks = set(map(_task, facts.removed))
+        jobs = [job for job in facts.ledger.jobs if _task(job) in tasks]
         jobs.sort(key=lambda job: job.submitted or datetime.min)
-        self._latest = {job.node_key: submission_key(job) for job in jobs}
-        """The latest submission of each node with a removed job."""
+        self._latest = {_task(job): submission_key(job) for job in jobs}
+        """The latest submission of each node with a removed job, also by a later DAG."""
+        self._why_closed: dict[Group, dict[str, None]] = {}
         self.handled: set[NodeKey] = set()
         """Nodes whose removal has an entry."""
         for job in facts.removed:
@@ -171,6 +177,10 @@ class Removals:
         hold = last_hold(job)
         group.add_job(job, hold.start if hold is not None else job.ended, job.ended)
         self.by_job[job_key(job)] = group
+        if not is_open and removal.kind != "ended-early":
+            whys = self._why_closed.setdefault(group, {})
+            whys[self._why_nothing_waits(job)] = None
+            group.fields["steps"] = (f"Nothing to do: {' or '.join(whys)}",)
         if is_open and fault is not None:
             group.faults.append(fault)
             self.handled.add(fault.node_key)
@@ -231,9 +241,7 @@ class Removals:
             f"{heading or ''} {'DAG' if removal.with_dag else text} {dag or ''}",
             is_open=is_open,
             text=shorten(text),
-            steps=steps
-            if is_open or removal.kind == "ended-early"
-            else (f"Nothing to do: {self._why_closed(job)}",),
+            steps=steps,
             act=act if is_open else None,
             heading=heading,
             reason=reason,
@@ -246,14 +254,12 @@ class Removals:
             group.severity = Severity.NOTE
         return group
 
-    def _why_closed(self, job: Job | None) -> str:
+    def _why_nothing_waits(self, job: Job) -> str:
         """Why nothing waits for a removed job."""
-        if job is None or job.node_key in self.handled:
-            return "submitted again since"
         if job.node_key is None:
             return "it belongs to no DAG"
         # The gate may have skipped the retry, or a POST script may have succeeded.
-        again = self._latest[job.node_key] != submission_key(job)
+        again = job.node_key in self.handled or self._latest[_task(job)] != submission_key(job)
         return "submitted again since" if again else "its node has ended"
 
     def count_blocked(self) -> None:

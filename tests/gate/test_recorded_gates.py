@@ -146,10 +146,12 @@ def test_cut_epoch_is_badput_by_the_user_who_removed_it(capsys: Captured) -> Non
     assert causes["evicted, no reason given"]["executions"] == 1, "what condor_vacate_job evicted"
 
 
-def test_removed_job_of_a_stopped_run_is_not_submitted_again(capsys: Captured) -> None:
+def test_removed_jobs_say_why_nothing_waits_for_them(capsys: Captured) -> None:
+    """The second DAG submitted the epoch again; there its node has ended, stopped by the gate."""
     entries = output_of(capsys, "health", str(GATED))["entries"]
     (entry,) = (each for each in entries if each["kind"] == "removed-by-user")
-    assert (len(entry["jobs"]), entry["steps"]) == (2, ["Nothing to do: its node has ended"])
+    assert len(entry["jobs"]) == 2
+    assert entry["steps"] == ["Nothing to do: submitted again since or its node has ended"]
 
 
 def test_removal_explains_the_eviction_before_it() -> None:
