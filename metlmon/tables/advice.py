@@ -62,7 +62,6 @@ def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> lis
             lambda row: text(runs(row)),
             cell=runs,
             minimum=7,
-            comfortable=7,
             maximum=NAME_LIMIT,
         ),
         Column("epochs", lambda row: round(sum(sum(run.epochs) for run in row)), Kind.COUNT),

@@ -30,6 +30,7 @@ from metlmon.stats.estimates import Interval, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
 from metlmon.tables.advice import excluded_lines, plan_columns, plan_lines, plan_rows, what_if_title
 from metlmon.tables.estimates import approximate_text
+from metlmon.tables.layout import render_table
 from metlmon.text.spans import text
 from tests.conftest import Shared
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile, runs
@@ -128,6 +129,22 @@ def test_runs_with_the_same_pools_are_one_row() -> None:
     columns = {each.name: each.value for each in plan_columns(plan)}
     rows = [[columns[name](row) for name in ("run", "epochs", "reason")] for row in plan_rows(plan)]
     assert rows == [["3 runs", 12, "x"], ["c" * 20, 2, "y"]]
+
+
+def test_names_of_runs_have_room_before_a_reason() -> None:
+    names = [f"run{number}" for number in range(6)]
+    why = "delta and expanse: 13h41m and 1d20h per epoch"
+    plan = PlacementPlan(
+        as_of=NOON,
+        hours=1.0,
+        gpu_hours=1.0,
+        runs=tuple(
+            RunPlacement(key=run, run=run, pools=(DELTA, EXPANSE), epochs=(2.0, 2.0), reason=why)
+            for run in names
+        ),
+    )
+    rows = [text(each) for each in render_table(plan_columns(plan), plan_rows(plan), 80)]
+    assert ", ".join(names) in rows[1]
 
 
 def test_run_pinned_to_a_gpu_model_stays_there() -> None:
