@@ -211,6 +211,7 @@ def test_directory_may_follow_the_options(capsys: Captured, own: str) -> None:
         ("--how zip", "--how: there is no sweep"),
         ("--sweep x", "--sweep 'x': write it as a=0.01 to 0.1 by 0.01"),
         ("--sweep 'a=1 to 0 by 1'", "--sweep a: "),
+        ("--sweep nope=1,2", "--sweep nope: no template has a parameter 'nope'"),
         ("--memory big", "--memory 'big' must be a size"),
         ("--seeds x", "--seeds 'x' must be whole numbers"),
         ("--explain", "--explain: name a node, or several as 'run0-*'; there are run0-train_epoch"),

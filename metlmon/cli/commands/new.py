@@ -309,9 +309,10 @@ def _make_plan(
     for problem in validation.problems:
         kind = "" if problem.fatal else "warning: "
         where = position_of(options, source, problem.field) or option_of(problem.field)
-        # With the line of its file, or with its option.
-        has_place = problem.text.startswith((f"{source.name}:" if source else where, f"{where} "))
-        if has_place or (problem.field == "source" and _PLACED.match(problem.text)):
+        # Some name their option, or the line of their file, themselves.
+        places = (f"{where} ",) if source is None else (f"{where} ", f"{source.name}:")
+        is_placed = problem.text.startswith(places)
+        if is_placed or (problem.field == "source" and _PLACED.match(problem.text)):
             print_message(f"{kind}{problem.text}")
         else:
             print_message(problem.text, f"{kind}{where}: ")
