@@ -113,11 +113,8 @@ def _dag(dag: DagRow, status: Status, room: int) -> list[Line]:
         since = formatting.moment(dag.hold.time, this_year)
         reason = f"on hold since {since}: {plain(dag.hold.reason or '', 300)}"
         lines += wrap(reason, room, indent=3)
-        lines.append(
-            line(
-                ("   its jobs keep running; [a][R] in Overview releases it (act release-dag)", DIM)
-            )
-        )
+        remedy = "[a][R] in Overview releases it (act release-dag)"
+        lines.append(line((f"   its jobs keep running; {remedy}", DIM)))
     if dag.ended is not None:
         lines.append(line(("   ended ", DIM), formatting.moment(dag.ended, this_year)))
     return lines

@@ -733,7 +733,10 @@ class TrainingFiles:
         return errors
 
     def _job_error(self, job: Job, builder: SnapshotBuilder) -> JobError | None:
-        """What a failed job wrote; None without a word of it, and without a submit description."""
+        """The error that a failed job wrote, or the name of the file that lacks one.
+
+        None if neither its output nor its submit description was read.
+        """
         for suffix in ("err", "out"):
             output = self._job_output(job, builder, suffix)
             known = self._error_lines.read(output.path) if output is not None else None

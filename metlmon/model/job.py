@@ -42,9 +42,9 @@ Codes: TypeAlias = frozenset[int]
 _cause_of: Final = lru_cache(maxsize=4096)(cause_of)
 
 LATE_TRANSFER = timedelta(minutes=5)
-"""An input transfer logged after its own 001 follows within seconds; one that starts later than
-this belongs to a new attempt: the end of the previous execution was lost. So does the release of a
-hold, which the schedd may log after the 001. A 005 follows the job's output within seconds, too."""
+"""The input transfer of an execution, or the release of the hold before it, may be logged after its
+001, but within seconds. Later than this they prove that the execution is over and its end was lost.
+A 005 follows the upload of the job's output within seconds, too."""
 
 SILENT_END = timedelta(hours=1)
 """A running job that is removed is evicted in the same second (004, then 009). Where only a

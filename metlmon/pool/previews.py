@@ -178,8 +178,8 @@ def _exclusion_reason(act: PoolAction, row: Job, snapshot: QueueSnapshot) -> str
         return f"{name}: not in the queue"
     if act is PoolAction.HOLD and state is State.HELD:
         return "held already"
-    # That a job was submitted on hold is in no log; that one is held whose shadow still tries to
-    # reach its machine, much later. For other acts the log is the fresher one.
+    # Only the queue shows that a job was submitted on hold, or, at first, that one is held whose
+    # shadow still tries to reach its machine. For other acts the log is the fresher one.
     if act is PoolAction.RELEASE and state is not State.HELD and not held:
         return f"{name}: not held"
     if act is PoolAction.VACATE and state not in SLOT_STATES:

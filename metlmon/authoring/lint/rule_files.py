@@ -68,8 +68,8 @@ class _FileChecker:
         self._found: set[tuple[str, str]] = set()
         self._later: set[tuple[str, str]] = set()
         self._names_left = MAX_NAMES
-        #: The directories in which a script runs, those of its nodes, by its kind and command.
         self._script_directories: dict[tuple[ScriptKind, str], dict[str, None]] = {}
+        """By the kind and command of a script, the directories of its nodes, in which it runs."""
         for node in context.workflow.nodes.values():
             for kind in ScriptKind:
                 if (script := getattr(node, kind.value)) is not None:

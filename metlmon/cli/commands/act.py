@@ -259,16 +259,17 @@ def _jobs_of(builder: SnapshotBuilder, session: Session, text: str) -> Iterable[
     number = re.fullmatch(r"(\d{1,10})\.(\d{1,10})", text)
     if number is None:
         return session.queued_jobs(one_run(builder, text).key)
-    view = session.job_view(int(number[1]), int(number[2]))
-    for dag in builder.status().dags if view is None else ():
-        if (dag.cluster, 0) == (int(number[1]), int(number[2])):
+    job = int(number[1]), int(number[2])
+    view = session.job_view(*job)
+    if view is not None:
+        return (view.job,)
+    for dag in builder.status().dags:
+        if (dag.cluster, 0) == job:
             raise InputError(
                 f"{text}: DAGMan's own job of {plain(dag.file, 60)}; name the DAG, to halt, "
                 "release-dag or remove-dag"
             )
-    if view is None:
-        raise InputError(f"{text}: no log has this job")
-    return (view.job,)
+    raise InputError(f"{text}: no log has this job")
 
 
 def _select_runs(
