@@ -303,8 +303,8 @@ class DagmanMessageKind(Enum):
 class DagmanMessage(Struct, frozen=True):
     """One message of ``.dagman.out``.
 
-    ``time`` is naive, local to the access point: that of the line, or of the event where
-    the line quotes one (``{11/21/26 00:17:25}``).
+    ``time`` is naive, local to the access point: that of the line, or of the event that the line
+    quotes (``{11/21/26 00:17:25}``) or, in a recovery, follows from.
     """
 
     kind: DagmanMessageKind

@@ -24,15 +24,6 @@ from metlmon.redact import clip as clip
 from metlmon.redact import plain as plain
 from metlmon.remote.paths import as_typed, split
 
-
-def clip_middle(name: str, limit: int) -> str:
-    """At most ``limit`` characters of a name, cut in its middle: names differ at their ends."""
-    if len(name) <= limit:
-        return name
-    end = limit // 2
-    return f"{name[: limit - end - 1]}…{name[-end:]}"
-
-
 THIN: Final = "\u202f"
 """Separates groups of three digits: a no-break space, so that no number is wrapped."""
 
@@ -141,6 +132,14 @@ DONE_WITH_FAILURES: Final = Symbol("✓", "done with failures", Colour.ORANGE)
 def dag_sign(state: DagState, nodes_failed: int) -> Symbol:
     """The symbol of a DAG, by its state and number of failed nodes."""
     return DONE_WITH_FAILURES if state is DagState.DONE and nodes_failed else DAG_STATES[state]
+
+
+def clip_middle(name: str, limit: int) -> str:
+    """At most ``limit`` characters of a name, cut in its middle: names differ at their ends."""
+    if len(name) <= limit:
+        return name
+    end = limit // 2
+    return f"{name[: limit - end - 1]}…{name[-end:]}"
 
 
 def duration(seconds: float | None) -> str:
