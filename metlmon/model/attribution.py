@@ -581,7 +581,8 @@ class JobAttributor:
         """Attribute changed jobs; return the nodes that gained, lost or have one."""
         nodes: set[NodeKey] = set()
         grouped = False
-        for key in changed:
+        # Sorted, since the nodes of jobs of no DAG are made, named and listed in this order.
+        for key in sorted(changed):
             if key in with_evidence or key in self._provisional:
                 nodes.update(self._attribute(key))
                 grouped |= self.attributions[key].group is not None
@@ -662,7 +663,7 @@ class JobAttributor:
         for cluster in clusters:
             if cluster is not None:
                 jobs.update(self.jobs_of_cluster(cluster))
-        return self.attribute_all(jobs) | self._assign_scripts()
+        return self.attribute_all(sorted(jobs)) | self._assign_scripts()
 
     def attribute_all(self, jobs: Iterable[JobKey]) -> set[NodeKey]:
         """Attribute these jobs again; return the nodes that gained or lost one."""

@@ -76,6 +76,14 @@ _FOLDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"<\[[0-9a-fA-F:]+\][^<>]*>"), "<host>"),
     (re.compile(r"\b(?:slot|dynamic_slot)\w*@\S+?(?=[:,;)\]]?(?:\s|$))"), "<slot>"),
     (re.compile(r"\bglidein\w*@\S+?(?=[:,;)\]]?(?:\s|$))"), "<slot>"),
+    # Named otherwise by SLOT_TYPE_<N>_NAME_PREFIX: only its place tells it from a user's name.
+    (
+        re.compile(
+            r"\b(Error from|Error from starter on|execution point|reconnect to) "
+            r"\w+@\S+?(?=[:,;)\]]?(?:\s|$))"
+        ),
+        r"\1 <slot>",
+    ),
     (re.compile(r"\(by user [^)]*\)"), "(by a user)"),
     (re.compile(r"\b[a-z][a-z0-9+.-]*://\S+"), "<url>"),
     (re.compile(r"(?<![\w.])(?:[\w.+-]*/)+[\w.+#%=-]*"), "<file>"),

@@ -137,8 +137,9 @@ def _title(row: TreeRow) -> str:
     """The name in a row: of its node, its file, or of the first and last of several nodes."""
     if row.node is not None:
         return plain(row.title, NAME_LIMIT)
-    ranges = row.kind in ("alike", "line")
-    return name_range(row.first, row.last) if ranges else file_name(row.title, 60)
+    if row.kind in ("alike", "line"):
+        return name_range(row.first, row.last)
+    return file_name(row.title, 60) if row.title else "jobs without a DAG"
 
 
 def _identity(row: TreeRow) -> str:

@@ -17,6 +17,7 @@ from metlmon.snapshot.records import Job, Run, Status
 from metlmon.stats.curves import curves
 from metlmon.stats.totals import break_down
 from tests.conftest import shared_path
+from tests.support.commands import Captured, text_output
 from tests.support.dagdir_builder import Dagdir, again
 from tests.support.event_logs import Log, moment
 from tests.support.recordings import FIXTURES, read_all
@@ -124,6 +125,16 @@ def described(log: Log, cluster: int, text: str, at: str = "") -> Log:
     """The ad of a job, as a log has it behind the job's submission."""
     body = f'{text}\nTriggerEventTypeName = "ULOG_SUBMIT"\n'
     return log.raw(28, cluster, "Job ad information event triggered.", body, at)
+
+
+def test_jobs_without_a_dag_are_in_order(capsys: Captured, tmp_path: Path) -> None:
+    log = Log()
+    for cluster in range(300, 304):
+        log.submit(cluster)
+    Dagdir(tmp_path, "JOB A a.sub\n").write("a.log", log.data)
+    out = text_output("nodes", capsys, tmp_path)
+    assert "jobs without a DAG  (4)" in out
+    assert "4 × 300.0 … 303.0" in out
 
 
 def test_cluster_without_a_batch_is_a_run(tmp_path: Path) -> None:

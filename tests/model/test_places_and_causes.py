@@ -179,6 +179,7 @@ def test_off_target_is_judged_within_a_dag() -> None:
             "failed to send to <128.105.68.62:9618>: |Error: reading file /mnt/a/dir_1/output",
             "failed to send to <128.105.68.63:9620>: |Error: reading file /var/b/dir_22/output",
         ),
+        ("Error from interactive3_1@c1.wisc.edu: no", "Error from backfill2_7@c2: no"),
         ("via condor_hold (by user ada)", "via condor_hold (by user grace)"),
         ("The job exceeded allowed 1800 s", "The job exceeded allowed 86400 s"),
         ("requested 1000MB, used 1524MB.", "requested 1000MB, used 1576MB."),
