@@ -382,9 +382,7 @@ def submission(
     ``before`` are macros set before the description is read (DAGMan's own and VARS
     PREPEND, the default), which it may override; ``after`` override it (VARS APPEND).
     """
-    macros, queue = _macros(description, before, after)
-    # First, since the names of its items are then not expanded in the other values.
-    count = _count_procs(queue, macros)
+    macros, count = _macros(description, before, after)
     expanded = [_expanded_value(macros, *keys) for keys in _COMMANDS]
     values = [(value and value.strip()) or None for value in expanded]
     folder, log, output, error, annex, requirements, lease, universe, memory = values
@@ -417,9 +415,7 @@ def command_values(
     ``before`` and ``after`` as for :func:`submission`. A value is None when the command is
     absent or its macros loop.
     """
-    macros, queue = _macros(description, before, after)
-    # The names of its items are not expanded: each proc has its own.
-    _count_procs(queue, macros)
+    macros, _ = _macros(description, before, after)
     return {name: _expanded_value(macros, name) for name in names}
 
 
@@ -439,8 +435,8 @@ _COMMANDS = (
 
 def _macros(
     description: Description, before: Mapping[str, str], after: Mapping[str, str]
-) -> tuple[_Macros, str]:
-    """The macro table after the whole description, and the arguments of ``queue``."""
+) -> tuple[_Macros, int | None]:
+    """The macro table after the whole description, and the number of procs, None if unknown."""
     macros = _Macros({key.lower(): value for key, value in before.items()})
     if description.assignments is None:
         queue = _execute(description.statements, macros)
@@ -450,7 +446,8 @@ def _macros(
         queue = last.value if last is not None and last.directive else ""
     for key, value in after.items():
         macros.set(key.lower(), value)
-    return macros, queue
+    # The names of the items of ``queue`` are not expanded from now on: each proc has its own.
+    return macros, _count_procs(queue, macros)
 
 
 def _expanded_value(macros: _Macros, *keys: str) -> str | None:
