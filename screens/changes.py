@@ -66,7 +66,7 @@ class ChangesScreen(ListScreen):
         empty = [*empty_text("Nothing has changed."), *empty_text(further)]
         self.show_head(self._head(found))
         self.fill(
-            changes_table.columns(self.this_year),
+            changes_table.columns(update.status.runs, self.this_year),
             () if found is None else found.changes,
             lambda change: change.key,
             changes_table.filter_text,

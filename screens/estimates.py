@@ -46,9 +46,10 @@ class EstimatesScreen(ListScreen):
         empty = empty_text("No run to estimate.", hint)
         if forecast is None or not update.is_complete:
             empty = empty_text("", "Estimates come as soon as the logs are read.")
+        runs = () if forecast is None else forecast.runs
         self.fill(
-            columns(self.this_year),
-            () if forecast is None else forecast.runs,
+            columns(runs, self.this_year),
+            runs,
             lambda run: run.key,
             _text,
             empty=empty,
@@ -115,4 +116,4 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
 
 def _text(run: RunForecast) -> str:
     end = formatting.moment(run.expected_end)
-    return searched(run.run, run.key, run.state.value, run.missing_reason, end)
+    return searched(run.run, run.key, run.dag, run.state.value, run.missing_reason, end)

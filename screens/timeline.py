@@ -25,7 +25,16 @@ from metlmon.stats.timeline import (
     timeline,
 )
 from metlmon.tables.epochs import name_in_run
-from metlmon.tables.layout import GAP, MARGIN, TableColumn, empty_text, searched
+from metlmon.tables.layout import (
+    GAP,
+    MARGIN,
+    Column,
+    TableColumn,
+    dag_column,
+    empty_text,
+    have_same_names,
+    searched,
+)
 from metlmon.tables.timeline_text import (
     DAYS,
     IDLE,
@@ -293,6 +302,19 @@ def _between(timeline: Timeline, lane: Lane, at: float, historical: bool) -> str
     return f"{ended}, for {lasted}{last}"
 
 
+def _lane_names(lanes: Sequence[Lane]) -> dict[str, Line]:
+    """Return the names of lanes by key, with their DAGs if runs have the same name."""
+    names = {lane.key: line(clip_middle(lane.run, NAME_CELLS)) for lane in lanes}
+    if not have_same_names(lanes):
+        return names
+    widest = max(map(width, names.values()))
+    dag: Column[Lane] = dag_column(lambda lane: lane.dag, same_names=True)
+    return {
+        lane.key: fit(names[lane.key], widest + GAP, "left") + dag.draw(lane, DAG_CELLS)
+        for lane in lanes
+    }
+
+
 def scale(window: VisibleWindow) -> Line:
     """Render the duration of a cell; a bar is the mean over its cell."""
     seconds = window.cell_seconds
@@ -302,6 +324,9 @@ def scale(window: VisibleWindow) -> Line:
 
 NAME_CELLS: Final = 16
 """Maximum width of a run's name; the lane needs the rest."""
+
+DAG_CELLS: Final = 10
+"""Maximum width of the name of a DAG, shown where runs have the same name."""
 
 CHART_LINES: Final = 4
 CHART_MOST: Final = 16
@@ -345,6 +370,7 @@ class TimelineScreen(ListScreen):
         self._view: _View | None = None
         self._lanes: dict[str, list[Cell]] = {}
         self._labels: dict[str, str] = {}
+        self._names: dict[str, Line] = {}
         self._signs: dict[str | None, Symbol] = {}
         self._columns: list[Stack] | None = []
         self._waiting: frozenset[Symbol] = frozenset()
@@ -370,8 +396,8 @@ class TimelineScreen(ListScreen):
             self.cursor_seconds = present.position_of(moment)
         displayed = present if moment is None else self.context.stats.value(timeline) or present
         filtered = self.filter_rows(present.lanes, _text)
-        widths = (width(line(clip_middle(lane.run, NAME_CELLS))) for lane in present.lanes)
-        names = 2 + max((5, *widths))
+        self._names = _lane_names(present.lanes)
+        names = 2 + max((5, *map(width, self._names.values())))
         window = self._window(present, self.app.size.width - MARGIN - names - GAP - 1)
         self._draw(present, window)
         head = self._head(displayed)
@@ -528,7 +554,7 @@ class TimelineScreen(ListScreen):
         )
         sign = lane.symbol or (None if lane.state is None else STATES[lane.state])
         mark = ("  ", DIM) if sign is None else (f"{sign.glyph} ", style_of(sign))
-        name = line(mark, clip_middle(lane.run, NAME_CELLS))
+        name = line(mark) + self._names.get(lane.key, ())
         return fit(name, names, "left"), bar
 
     # --- time cursor and window -------------------------------------------------------------

@@ -115,6 +115,7 @@ class MetricCurve(Struct, frozen=True):
     running_epoch: int | None = None
     streamed: Streamed | None = None
     ended: bool = False
+    dag: Nullable[str] = ""
 
     @property
     def diverged(self) -> bool:
@@ -377,6 +378,7 @@ def curve_of(run: Run, metric: str, goal: Goal | None, stats_input: StatsInput) 
         key=run.key,
         run=run.run,
         uuid=run.uuid,
+        dag=run.dag,
         label=run.label,
         epochs_total=run.epochs_total,
         points=points,

@@ -59,6 +59,7 @@ from metlmon.stats.simulation import (
 )
 from metlmon.stats.slots import QueuedRun, SlotUse, seconds_within, simulate_queue
 from metlmon.stats.totals import group_by, quartiles
+from metlmon.text.record_json import Nullable
 
 # --- cycles ------------------------------------------------------------------------------------
 
@@ -687,6 +688,7 @@ class RunForecast(Struct, frozen=True):
     completed_at: datetime | None
     missing_reason: str | None
     stopped: bool = False
+    dag: Nullable[str] = ""
 
 
 class Rate(Struct, frozen=True):
@@ -977,6 +979,7 @@ class _Estimator:
         return RunForecast(
             key=run.key,
             run=run.run,
+            dag=run.dag,
             state=run.state,
             epochs_done=run.epochs_done,
             epochs_total=run.epochs_total,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from metlmon.health.changes import Change, ChangeKind
 from metlmon.model.states import State
+from metlmon.snapshot.records import Run
 from metlmon.stats.estimates import Forecast
 from metlmon.tables.estimates import approximate_text, eta_text
-from metlmon.tables.layout import Column, Kind, name_column, searched
+from metlmon.tables.layout import Column, Kind, dag_column, have_same_names, name_column, searched
 from metlmon.text.formatting import (
     STATES,
     Colour,
@@ -41,14 +43,14 @@ SYMBOLS: Final[Mapping[ChangeKind, Symbol]] = {
 }
 
 
-def what_text(change: Change) -> str:
+def what_text(change: Change, with_dag: bool = True) -> str:
     """The reason, or the epochs that are done, or the DAG."""
     text = plain(change.text, TEXT_LIMIT)
     first, last = change.first_epoch, change.last_epoch
     if not text and first is not None and last is not None:
         numbers = (epoch_number(first), epoch_number(last))
         return f"epoch {numbers[0]}" if first == last else f"epochs {numbers[0]}–{numbers[1]}"
-    dag = plain(change.dag or "", TEXT_LIMIT)
+    dag = plain(change.dag or "", TEXT_LIMIT) if with_dag else ""
     return ": ".join(filter(None, (dag, text)))
 
 
@@ -58,13 +60,22 @@ def who_text(change: Change) -> str:
     return clip_middle(names[0], 40) if len(names) == 1 else count(len(names), "run")
 
 
-def columns(this_year: int | None) -> list[Column[Change]]:
+def columns(runs: Sequence[Run], this_year: int | None) -> list[Column[Change]]:
+    """The columns of changes of an ensemble that has these runs."""
+    dags = {run.key: run.dag for run in runs}
+
+    def dag_of(row: Change) -> str:
+        of_runs = {dags.get(key, "") for key in row.runs}
+        return row.dag or (of_runs.pop() if len(of_runs) == 1 else "")
+
+    same_names = have_same_names(runs)
     return [
         Column("when", lambda row: row.last, Kind.TIME, year=this_year),
         Column("what", lambda row: SYMBOLS[row.kind], Kind.STATE),
         Column("count", lambda row: row.number, Kind.COUNT),
         name_column("run", who_text, maximum=24, minimum=6),
-        Column("why", what_text, minimum=12),
+        *([dag_column(dag_of, same_names)] if same_names else []),
+        Column("why", partial(what_text, with_dag=not same_names), minimum=12),
     ]
 
 

@@ -24,7 +24,7 @@ from metlmon.stats.curves import (
     curve_symbol,
     curves_summary,
 )
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, name_column, searched
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, dag_columns, name_column, searched
 from metlmon.text import formatting
 from metlmon.text.formatting import clip, plain
 from metlmon.text.spans import (
@@ -112,7 +112,7 @@ def alarm_order(curve: MetricCurve) -> tuple[object, ...]:
 
 def filter_text(curve: MetricCurve) -> str:
     """Return the text of a curve that the filter searches."""
-    return searched(curve.run, curve.uuid, curve.label, curve_symbol(curve).word)
+    return searched(curve.run, curve.uuid, curve.dag, curve.label, curve_symbol(curve).word)
 
 
 METRIC_CELLS: Final = 6
@@ -159,6 +159,7 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
             minimum=6,
             maximum=28,
         ),
+        *dag_columns(curves, lambda curve: curve.dag),
         Column(
             "label", lambda curve: clip(curve.label or "", 40), style=DIM, comfortable=8, maximum=20
         ),

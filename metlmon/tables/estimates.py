@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from metlmon.stats.estimates import EpochDurations, Forecast, Interval, Rate, RunForecast
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, name_column
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, dag_columns, name_column
 from metlmon.text.formatting import (
     DAY,
     HOUR,
@@ -221,8 +222,8 @@ def backtest_columns() -> list[Column[Prediction]]:
     ]
 
 
-def columns(this_year: int | None) -> list[Column[RunForecast]]:
-    """The columns of forecasts of runs."""
+def columns(runs: Sequence[RunForecast], this_year: int | None) -> list[Column[RunForecast]]:
+    """The columns of forecasts of these runs."""
 
     def progress(run: RunForecast, _: int | None) -> Line:
         bar = progress_bar(run.epochs_done, run.epochs_total, BAR)
@@ -239,6 +240,7 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
 
     return [
         name_column("run", lambda run: clip_middle(run.run, 40), minimum=5, comfortable=12),
+        *dag_columns(runs, lambda run: run.dag),
         Column(
             "progress",
             lambda run: run.epochs_done / max(1, run.epochs_total),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -25,6 +25,7 @@ from metlmon.text.spans import (
     TextStyle,
     crop,
     crop_middle,
+    file_name,
     fit,
     line,
     symbol_span,
@@ -224,6 +225,42 @@ UNKNOWN_CELL: Final = line((UNKNOWN, DIM))
 def count_cell(value: int) -> Line:
     """A number, dim for 0."""
     return line((formatting.number(value), PLAIN if value else DIM))
+
+
+class OfRun(Protocol):
+    """A row about one run: the run's name, and the file of its DAG."""
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def dag(self) -> str: ...
+
+
+def have_same_names(runs: Sequence[OfRun]) -> bool:
+    """Whether runs have the same name, so that their DAGs identify them."""
+    return len({row.run for row in runs}) < len(runs)
+
+
+def dag_column(dag_of: Callable[[T], str], same_names: bool) -> Column[T]:
+    """The column of DAGs, which is not dropped if rows have the same names."""
+    return Column(
+        "dag",
+        dag_of,
+        doc="file of the top-level DAG",
+        drop=0 if same_names else 10,
+        cell=lambda row, cells: line((file_name(dag_of(row), cells), DIM)),
+        minimum=5,
+        comfortable=10 if same_names else 16,
+        maximum=28,
+    )
+
+
+def dag_columns(runs: Sequence[OfRun], dag_of: Callable[[T], str]) -> list[Column[T]]:
+    """The column of DAGs, unless all these runs are of the same one."""
+    if len({row.dag for row in runs}) == 1:
+        return []
+    return [dag_column(dag_of, have_same_names(runs))]
 
 
 class ColumnChoice(Struct, frozen=True):

@@ -43,7 +43,9 @@ from metlmon.tables.layout import (
     Column,
     Kind,
     Value,
+    dag_column,
     empty_text,
+    have_same_names,
     name_column,
     searched,
 )
@@ -63,7 +65,6 @@ from metlmon.text.spans import (
     Line,
     TextStyle,
     crop_middle,
-    file_name,
     first_that_fits,
     join,
     join_fitting,
@@ -120,6 +121,12 @@ ORDERS: Final = (
     "site",
 )
 """The orders that the sort key cycles through: DAG order, metric, urgency, columns."""
+
+
+def overruled_state(state: State) -> Line:
+    """``✓ job failed``: the state of a node whose POST script accepted its failed job."""
+    symbol = STATES[state]
+    return line((f"{symbol.glyph} ", style_of(symbol)), ("job failed", NOTE))
 
 
 def filter_text(row: Run) -> str:
@@ -183,7 +190,7 @@ def every_column(
     finished: bool = False,
 ) -> list[Column[Run]]:
     """All columns of the overview, including those that are absent in some ensembles."""
-    ambiguous = len({row.run for row in rows}) < len(rows)
+    same_names = have_same_names(rows)
     digits = max((len(epochs_text(row)) for row in rows), default=3)
     unit = rows[0].hours.measure.short if rows else "GPU-h"
     late = measured or finished
@@ -197,16 +204,7 @@ def every_column(
             comfortable=28,
             maximum=80,
         ),
-        Column(
-            "dag",
-            lambda row: row.dag,
-            doc="file of the top-level DAG",
-            drop=0 if ambiguous else 10,
-            cell=lambda row, cells: line((file_name(row.dag, cells), DIM)),
-            minimum=5,
-            comfortable=10 if ambiguous else 16,
-            maximum=28,
-        ),
+        dag_column(lambda row: row.dag, same_names),
         Column(
             "uuid",
             lambda row: clip((row.uuid or "")[:8], 8),
@@ -232,7 +230,7 @@ def every_column(
             _epoch,
             Kind.COUNT,
             doc="the latest epoch, or the one that failed; from 1",
-            drop=13 if late or ambiguous else 5,
+            drop=13 if late or same_names else 5,
         ),
         Column(
             "state",
@@ -277,7 +275,7 @@ def every_column(
             drop=11 if finished else 8,
             cell=_site_cell,
             minimum=site_minimum(row.latest for row in rows),
-            comfortable=9 if ambiguous or measured else 14,
+            comfortable=9 if same_names or measured else 14,
             maximum=32,
             measure=_site_width,
             reserve=_site_room,

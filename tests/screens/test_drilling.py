@@ -48,6 +48,17 @@ async def test_enter_drills_down_and_escape_returns() -> None:
     assert seen.app.return_code == 0
 
 
+async def test_dags_tell_runs_of_the_same_name_apart() -> None:
+    async with opened(session(FIXTURES / "shared-log"), NARROW) as seen:
+        for keys in (*"14579", ("6", "slash", *"run0", "enter")):
+            await seen.press(*keys)
+            rows = [row for row in seen.lines if "run0" in row and "done since" not in row]
+            for dag in ("a.dag", "b.dag"):
+                assert any(f" {dag} " in row for row in rows), (keys, rows)
+        await seen.press("escape", "1", "enter", "slash", *"Delta", "enter")
+        assert "1 of 4 epochs" in seen.text, "rows of no other nodes"
+
+
 async def test_run_and_job_show_their_history() -> None:
     async with opened(size=WIDE) as seen:
         await seen.press("down", "enter")

@@ -58,7 +58,7 @@ def _print_columns() -> None:
     for title, columns in (
         ("Overview, and metlmon status", runs.every_column()),
         ("Nodes", nodes.columns()),
-        ("Estimates, and metlmon estimate", estimates.columns(None)),
+        ("Estimates, and metlmon estimate", estimates.columns([], None)),
         ("Home", home.columns([], None, datetime.min)),
     ):
         TextOutput().table(printed, columns, "", f"{title}:", "")

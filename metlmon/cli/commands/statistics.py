@@ -237,7 +237,7 @@ def estimate(options: argparse.Namespace) -> int:
 def _print_forecast(forecast: Forecast) -> None:
     out = TextOutput()
     out.print(line((first_line(forecast), BOLD)))
-    out.table(estimates_table.columns(year_of(forecast.as_of)), forecast.runs, "")
+    out.table(estimates_table.columns(forecast.runs, year_of(forecast.as_of)), forecast.runs, "")
     if forecast.runs and forecast.remaining is not None:
         note = (
             "80 % interval, if the DAG keeps running: time in which it was removed and not yet "
@@ -493,7 +493,7 @@ def changes(options: argparse.Namespace) -> int:
         out.print(line((f"since {moment(since, year_of(as_of))}: {summary}", BOLD)))
         if estimate := changes_table.estimate_text(then, forecast):
             out.print(estimate)
-        out.table(changes_table.columns(year_of(as_of)), found.changes, "")
+        out.table(changes_table.columns(now.status.runs, year_of(as_of)), found.changes, "")
 
     return show(
         options,
