@@ -25,12 +25,19 @@ from metlmon.snapshot.node_tree import (
 from metlmon.snapshot.records import NodeRow
 from metlmon.tables.health import serious
 from metlmon.tables.layout import searched
-from metlmon.tables.nodes import TreeItem, columns, cursor_detail, empty, no_job_text
+from metlmon.tables.nodes import (
+    REASON_LINES,
+    TreeItem,
+    columns,
+    cursor_detail,
+    empty,
+    no_job_text,
+)
 from metlmon.tables.runs import state_counts
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
 from metlmon.text.spans import BOLD, Line, line, width
-from screens.base.screens import TreeScreen, text_filter
+from screens.base.screens import TreeScreen, padded, text_filter
 from screens.base.stats_worker import errors
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection
 
@@ -127,11 +134,12 @@ class NodeList:
         faulty = {key for each in serious(health) for key in each.node_keys} if faults else None
         room = 0 if self.expanded else screen.table.page_size
         rows = self.rows(screen.filter_text, faulty, order, screen.state.reversed, room)
+        several = (wanted or faults) and len(self.tree.dags) > 1
         text = empty(wanted, faults, not update.is_complete and not self.tree.total)
         screen.context.stats.watch_job_files()
         written = screen.context.stats.value(errors) or NO_ERRORS
         screen.fill(
-            columns(written),
+            columns(written, of_dags=several),
             rows,
             lambda row: row.key,
             None,
@@ -142,8 +150,11 @@ class NodeList:
             empty=text,
             no_match=text,
             noun="node",
-            details=lambda row: cursor_detail(
-                None if row is None else self.item(feed, row), screen.app.size.width, written
+            details=lambda row: padded(
+                cursor_detail(
+                    None if row is None else self.item(feed, row), screen.app.size.width, written
+                ),
+                1 + REASON_LINES,
             ),
         )
 

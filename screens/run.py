@@ -104,16 +104,17 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
             origin = origin_of(row, origins)
             return epochs_table.detail_line(row, room, view.row, origin, written)
 
+        all_rows = (*self._with_evaluations(view.epochs), *view.other_side_nodes)
         self.fill(
             columns,
             view.epochs,
             epochs_table.key_of,
             epochs_table.filter_text,
-            all_rows=[*self._with_evaluations(view.epochs), *view.other_side_nodes],
+            all_rows=all_rows,
             fitted_to=[*view.epochs, *view.side],
             no_match=empty_text("No epoch has this in any column.", "[esc] clears"),
             cursor=self._first_cursor(view),
-            noun="node",
+            noun=view.row.item if view.epochs == all_rows else "node",
             details=self._details,
             second_line=second_line,
             indent=self._indent,

@@ -29,6 +29,7 @@ from metlmon.tables.runs import (
     NO_STREAMS,
     epoch_percent,
     hold_reason,
+    overruled_state,
     site_and_target,
     site_minimum,
     tries_style,
@@ -340,7 +341,7 @@ def _state(row: Epoch, _: int | None, run: Run, streams: Mapping[JobId, Streamed
     if row.inferred:
         return line((symbol.glyph, style_of(symbol)), (" inferred", DIM))
     if row.overruled and not is_epoch(row):
-        return evaluation_sign(row)
+        return overruled_state(row.state)
     if row.overruled:
         return symbol_span(symbol) + line((", job failed", NOTE))
     streamed = streams.get(row.jobs[-1]) if row.jobs else None

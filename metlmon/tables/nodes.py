@@ -10,8 +10,8 @@ from metlmon.model.states import State
 from metlmon.snapshot.node_tree import TreeRow
 from metlmon.snapshot.records import NodeRow
 from metlmon.snapshot.row_text import KINDS, WAITS, name_range, state_reason
-from metlmon.tables.layout import Column, Kind, empty_text
-from metlmon.tables.runs import FAULTS, hold_reason, site_and_target, tries_style
+from metlmon.tables.layout import Column, Kind, dag_column, empty_text
+from metlmon.tables.runs import FAULTS, hold_reason, overruled_state, site_and_target, tries_style
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
 from metlmon.text.spans import (
@@ -29,6 +29,7 @@ from metlmon.text.spans import (
     style_of,
     symbol_span,
     width,
+    wrap,
 )
 
 DEEPEST: Final = 10
@@ -42,12 +43,19 @@ NAME_LIMIT: Final = 200
 FIRST_NAME: Final = 24
 """Length of a name that fits into the column at 80 columns."""
 
+REASON_LINES: Final = 2
+"""Lines below the table for the reason of a state."""
+
 TreeItem = tuple[TreeRow, NodeRow | None, NodeRow | None]
 """A row, its node, and the worst node in it if it has none itself."""
 
 
-def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
-    """The columns of the node tree; ``errors``: what failed jobs and scripts wrote."""
+def columns(errors: Errors = NO_ERRORS, of_dags: bool = False) -> list[Column[TreeItem]]:
+    """The columns of the node tree.
+
+    ``errors``: what failed jobs and scripts wrote. ``of_dags``: whether nodes of several DAGs are
+    listed without the rows of their DAGs.
+    """
     return [
         Column(
             "node",
@@ -59,6 +67,7 @@ def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
             maximum=60,
             identifies=lambda item: _identity(item[0]),
         ),
+        *([dag_column(_dag, same_names=True)] if of_dags else []),
         Column(
             "state",
             lambda item: STATES[item[1].state] if item[1] else "",
@@ -110,6 +119,10 @@ def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
             grow=90,
         ),
     ]
+
+
+def _dag(item: TreeItem) -> str:
+    return item[1].dag if item[1] is not None else ""
 
 
 def _mark(row: TreeRow) -> str:
@@ -168,7 +181,7 @@ def _state(item: TreeItem, _: int | None) -> Line:
     row, node, _worst = item
     if node is not None:
         if node.overruled:
-            return line((f"{STATES[State.FAILED].glyph} job failed", NOTE))
+            return overruled_state(node.state)
         return symbol_span(STATES[node.state])
     if not row.counts:
         return ()
@@ -248,16 +261,16 @@ def _job(item: TreeItem) -> str:
 
 
 def cursor_detail(item: TreeItem | None, room: int, errors: Errors) -> list[Line]:
-    """Return two lines on the current row: the node, and the reason of its state."""
+    """Return the lines on the current row: the node, and the reason of its state."""
     if item is None:
-        return [(), ()]
+        return []
     row, node, worst = item
     if node is None:
         key = line(("[enter] folds" if row.open else "[enter] unfolds", DIM))
         first = join((state_counts(row), key), line("   "))
         reason = state_reason(worst, errors) if worst else ""
         if worst is None or not reason:
-            return [line(" ") + first, ()]
+            return [line(" ") + first]
         name = line(" ", (plain(worst.node, 60), BOLD), "  ")
         text = crop_middle(reason, room - width(name) - 1)
         return [line(" ") + first, name + line((text, _reason_style(worst)))]
@@ -274,8 +287,7 @@ def cursor_detail(item: TreeItem | None, room: int, errors: Errors) -> list[Line
     name = line((plain(node.node, 60), BOLD))
     first = line(" ") + join((name, *(line((fact, DIM)) for fact in facts if fact)), line("   "))
     reason = state_reason(node, errors)
-    second = line(" ", (crop_middle(reason, room - 2), _reason_style(node))) if reason else ()
-    return [first, second]
+    return [first, *wrap(reason, room - 2, _reason_style(node), 1, REASON_LINES)]
 
 
 def no_job_text(node: NodeRow) -> str:

@@ -97,7 +97,7 @@ async def test_evaluations_are_counted_and_shown_beside_epochs() -> None:
         assert "run0-eval_epoch2: return value 1; its POST script succeeded" in seen.text
         assert "side nodes" not in seen.text
         await seen.press("v")
-        assert "✗ job failed" in seen.line("eval_epoch2  ")
+        assert "✓ job failed" in seen.line("eval_epoch2  ")
         assert "EVAL" not in seen.text
 
 
