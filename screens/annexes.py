@@ -168,4 +168,5 @@ def _key(row: Annex) -> str:
 
 
 def _text(row: Annex) -> str:
-    return searched(row.name, row.site, row.state.value, row.gpu, *row.warnings)
+    word = annexes_table.state_symbol(row).word
+    return searched(row.name, row.site, word, row.state.value, row.gpu, *row.warnings)

@@ -413,21 +413,26 @@ def _inferred_annex(site: SiteLife, ledger: Ledger) -> Annex:
 def _unseen_annex(jobs: Sequence[Job]) -> Annex:
     """An annex that jobs name, but neither a log, the schedd nor a collector shows."""
     name, idle = jobs[0].target_annex or "", sum(job.state is State.IDLE for job in jobs)
+    started = sum(bool(job.executions) for job in jobs)
+    waiting = _waiting_text(name, idle, AnnexState.NEVER_SEEN, started)
     return Annex(
         name=name,
         site="",
         state=AnnexState.NEVER_SEEN,
         inferred=True,
         jobs_idle=idle,
-        warnings=(_waiting_text(name, idle, AnnexState.NEVER_SEEN),) if idle else (),
+        jobs_started=started,
+        warnings=(waiting,) if idle else (),
     )
 
 
-def _waiting_text(name: str, idle: int, state: AnnexState) -> str:
+def _waiting_text(name: str, idle: int, state: AnnexState, started: int = 0) -> str:
     """The warning that jobs wait for an annex that does not exist."""
     what = "was never seen: request it (htcondor annex create)"
     if state is not AnnexState.NEVER_SEEN:
         what = "is gone: create it again"
+    elif started:
+        what = "no log names: if it is gone, request it (htcondor annex create)"
     verb = "waits" if idle == 1 else "wait"
     jobs = f"{count(idle, 'job')} {verb} for {plain(name, NAME_LIMIT)}"
     return f"{jobs}, which {what}, or send them elsewhere"

@@ -207,7 +207,8 @@ class Annex(Struct, frozen=True, kw_only=True):
     numbers; ``nodes_requested``, ``requested``: number and time in its request. ``started``: start
     of its first node. ``epochs``: those that run there. ``epoch_seconds``: those that the next one
     takes there, with its input transfer; ``next_fits``: whether it would end in time if it started
-    now. ``jobs_idle``: number of jobs that wait for it alone; None without a queue. ``pressure``:
+    now. ``jobs_idle``: number of jobs that wait for it alone; None without a queue.
+    ``jobs_started``: number of jobs that target one that was never seen, and started. ``pressure``:
     (ready + expected before expiry) x GPU-hours per epoch / GPU-hours left. ``balance``: what is
     left of its allocation. ``answered_at``: when its collector last answered. ``first_start``,
     ``last_start``: those of this ensemble's jobs there; ``expiries``: times at which jobs there
@@ -237,6 +238,7 @@ class Annex(Struct, frozen=True, kw_only=True):
     epoch_seconds: float | None = None
     next_fits: bool | None = None
     jobs_idle: int | None = None
+    jobs_started: int = 0
     pressure: float | None = None
     allocation: str = ""
     balance: float | None = None

@@ -34,6 +34,9 @@ STATES: Final = {
     AnnexState.UNKNOWN: Symbol("?", "unknown", Colour.GREY),
 }
 
+NOT_LOGGED: Final = Symbol("?", "not logged", Colour.GREY)
+"""Stands for ``NEVER_SEEN`` where jobs started in some annex that the logs do not name."""
+
 WHAT_IT_IS: Final = (
     "No annex is known here.",
     "An annex adds nodes of a supercomputer to your pool for some hours: its slots run only jobs "
@@ -44,6 +47,12 @@ WHAT_IT_IS: Final = (
     "description the logs show it, too.",
 )
 """Paragraphs of an empty table."""
+
+
+def state_symbol(row: Annex) -> Symbol:
+    """The symbol of the state of an annex."""
+    never_seen = row.state is AnnexState.NEVER_SEEN
+    return NOT_LOGGED if never_seen and row.jobs_started else STATES[row.state]
 
 
 def title(report: AnnexReport) -> str:
@@ -88,7 +97,7 @@ def columns(report: AnnexReport) -> list[Column[Annex]]:
             maximum=28,
         ),
         Column("site", lambda r: _text(r.site), drop=4, minimum=6, maximum=24),
-        Column("state", lambda r: STATES[r.state], Kind.STATE),
+        Column("state", state_symbol, Kind.STATE),
         Column(
             "until",
             lambda r: r.alive_until,
@@ -238,6 +247,9 @@ def details(row: Annex | None, this_year: int | None) -> list[str]:
             f"jobs started there from {moment(row.first_start, this_year)} to "
             f"{moment(row.last_start, this_year)}"
         )
+    if row.jobs_started:
+        jobs = count(row.jobs_started, "job that targets it", "jobs that target it")
+        parts.append(f"{jobs} started: ulog_execute_attrs = AnnexName shows where")
     if row.inferred:
         parts.append("inferred from the logs: neither schedd nor collector shows it")
     return [plain(part, TEXT_LIMIT) for part in parts]

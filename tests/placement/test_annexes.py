@@ -29,6 +29,7 @@ from metlmon.pool.annex_ads import (
     AnnexShape,
     AnnexSlotType,
 )
+from metlmon.tables.annexes import state_symbol
 from tests.support.run_histories import A40, NOON, Past, basis, with_executions
 
 NOW = NOON.timestamp()
@@ -209,6 +210,7 @@ def test_jobs_waiting_for_a_gone_annex_are_warned_of() -> None:
     assert [row.state for row in found.annexes] == [AnnexState.NEVER_SEEN]
     (never,) = found.annex_warnings
     assert never.startswith("2 jobs wait for old-annex, which was never seen: request it")
+    assert state_symbol(found.annexes[0]).word == "never seen"
     stats = basis({"run0": Past([HOUR], running=False)})
     (execution,) = stats.ledger.executions
     there = replace(stats.ledger, executions=(replace(execution, annex="old-annex"),))
@@ -217,6 +219,11 @@ def test_jobs_waiting_for_a_gone_annex_are_warned_of() -> None:
     assert again.annex_warnings == (
         "2 jobs wait for old-annex, which is gone: create it again, or send them elsewhere",
     )
+    # Where its jobs started the log may not name the annex: the planner has none, but it was there.
+    ran = [replace(job, target_annex="a", executions=(execution,)) for job in stats.ledger.jobs]
+    unnamed = only(answer(), replace(stats, ledger=replace(stats.ledger, jobs=tuple(ran))))
+    assert unnamed.state is AnnexState.NEVER_SEEN
+    assert state_symbol(unnamed).word == "not logged"
 
 
 @pytest.mark.parametrize(
