@@ -1141,6 +1141,9 @@ class OutputScreen(JobTools, FilterKeys):
         if self.app.is_web:
             self.show_message("a pager needs a terminal: a browser has none")
             return
+        if self.context.time_travel.past_view is not None:
+            self.show_message(NO_OUTPUT_IN_PAST)
+            return
         names, dagdir = self._output_names(), self.context.feed.dagdir
         pager = os.environ.get("PAGER", "")
         try:

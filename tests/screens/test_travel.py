@@ -115,7 +115,9 @@ async def test_past_has_no_actions_and_no_job_output() -> None:
         story = seen.app.screen.query_one("#story", Document)
         result = "\n".join(text(line) for line in story.lines)
         assert result.count("not known: its lines carry no times") == 2, "of .out and .err"
-        await seen.press("escape")
+        await seen.press("enter", "ctrl+v")
+        assert "its lines carry no times" in seen.lines[-3], "nor does a pager show the file"
+        await seen.press("escape", "escape")
         result = "\n".join(text(line) for line in story.lines)
         assert "carry no times" not in result, "now it is read"
 
