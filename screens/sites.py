@@ -19,7 +19,7 @@ from metlmon.stats.usage import (
 )
 from metlmon.stats.variance import site_variation
 from metlmon.tables import usage as usage_table
-from metlmon.tables.layout import empty_text
+from metlmon.tables.layout import MARGIN, empty_text
 from metlmon.tables.usage import (
     HIDDEN,
     VIEWS,
@@ -178,8 +178,13 @@ class SitesScreen(ListScreen, ActionScreen):
             empty=empty,
             noun=view.noun,
             details=below,
-            last_line=f"{idle}   [/] finds them" if idle else "",
+            last_line=self._idle_line(idle) if idle else "",
         )
+
+    def _idle_line(self, idle: str) -> str:
+        """What ``fold_idle`` says of the other rows, cut so that the key to them fits."""
+        how = "   [/] finds them"
+        return formatting.clip(idle, self.table_width - MARGIN - 1 - len(how)) + how
 
     @property
     def _roomy(self) -> bool:

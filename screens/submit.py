@@ -934,7 +934,7 @@ FORM_CELLS: Final = 92
 SEVERAL: Final = {"sites": "site", "gpu_models": "GPU model"}
 """Fields with several values that the collector knows, and the noun for one of them."""
 
-NOTE_LINES: Final = 3
+NOTE_LINES: Final = 4
 """Lines below the form; fixed, so that its height does not depend on the cursor."""
 
 

@@ -612,8 +612,8 @@ _TABLE: Final = (
         "a bundled template, or a submit description beside this file",
         FormText(
             "Template",
-            "The job that trains one epoch. Left and right go through the bundled templates, "
-            "enter lists them; or type the path of a file of your own.",
+            "The job that trains one epoch. Left and right: the next bundled template; enter: a "
+            "list of them; or type the path of your own.",
         ),
         usage="one of submit --list-templates, or a submit description",
         metavar="T",

@@ -271,6 +271,9 @@ async def test_sites_without_executions_are_one_line() -> None:
     async with opened(feed, size=MIDDLE) as seen:
         await seen.press("3")
         assert "nothing ran at 3 sites: unknown (10 held), chtc, nrp.example.net" in seen.text
+        await seen.pilot.resize_terminal(*NARROW)
+        await seen.settle()
+        assert "…   [/] finds them" in seen.line("nothing ran at 3 sites")
         await seen.press("end")
         assert "anvil" in seen.under_cursor
         await seen.press("slash", *"chtc", "enter")
