@@ -24,7 +24,7 @@ from metlmon.text import formatting
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, first_that_fits, join, line, wrap
 from screens.base.screens import ListScreen, heading
-from screens.overview import act_keys
+from screens.overview import act_keys, with_open_key
 from screens.pool_actions import ACTION_SCOPES, MAX_JOBS, ActionScreen, Selection, select
 from screens.widgets.line_widget import EDGE, Document, SelectionPane, StaticLines, Table
 
@@ -48,7 +48,7 @@ def entry_lines(
         lines += wrap(f"{count(len(names), 'run')}: {' '.join(names)}", room)
     facts = [fact for fact in _facts(health, entry, as_of, this_year) if fact]
     lines += wrap("   ".join(facts), room, DIM)
-    lines += health_table.step_lines(entry.steps, act_keys(entry), room + 1, 0)
+    lines += health_table.step_lines(with_open_key(entry.steps), act_keys(entry), room + 1, 0)
     if entry.code is not None:
         lines += wrap(f"code {code_text(entry.code, entry.subcode)}", room, DIM)
     lines += [] if entry.error_file else evidence

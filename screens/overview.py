@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from textual.app import ComposeResult
 from textual.timer import Timer
 
-from metlmon.health.advice import own_steps
+from metlmon.health.advice import SEE_OUTPUT, own_steps
 from metlmon.health.types import Health, HealthEntry, Severity, numbered
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import FAILED_JOB, DagState, State
@@ -784,14 +784,14 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
     others = len(health_table.serious(health)) - max(1, len(group))
     right = join((line((f"{others} more" if others else "", DIM)), hint), line(" "))
     first = _cause(health, worst, group, status.as_of, room - width(right) - 2)
-    advice = advice_line(worst.steps, worst)
+    advice = advice_line(worst.steps, worst, open_key="[2]")
     one = first + line("   ") + advice
     if not group and width(one) + width(right) + 2 <= room:
         return [*lines, justify(one, right, room)]
     lines.append(justify(first, right, room))
     shared = health_table.group_steps(group) if group else ()
     if shared and roomy:
-        lines.append(line("  ") + advice_line(shared, worst, room - 2))
+        lines.append(line("  ") + advice_line(shared, worst, room - 2, "[2]"))
     if group and roomy:
         shown = group[: SUBCAUSES + 1 if len(group) == SUBCAUSES + 1 else SUBCAUSES]
         lines += _subcauses(health, shown, room)
@@ -803,7 +803,7 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
         text = f"    {plain(worst.text, health_table.TEXT_LIMIT)}   "
         subcause = line(text, (str(len(names)), BOLD), "   ", (" ".join(names), DIM))
         lines.append(justify(crop(subcause, room), hidden, room))
-    return [*lines, line("  ") + advice_line(worst.steps, worst, room - 2)]
+    return [*lines, line("  ") + advice_line(worst.steps, worst, room - 2, "[2]")]
 
 
 def _calm(health: Health, status: Status) -> list[Line]:
@@ -812,9 +812,10 @@ def _calm(health: Health, status: Status) -> list[Line]:
     texts, sites = ["nothing needs attention"], line()
     if not any(states.get(state) for state in (State.HELD, *FAILED_JOB)):
         headline = health.headline
-        # The second form omits the hours of the cause.
+        # The second form omits the hours of the cause, the third what the words imply.
         without_hours = headline.line.rpartition(" (")[0] or headline.text
-        texts = [headline.line, without_hours, headline.text]
+        brief = without_hours.replace(" now", "", 1).replace("mostly ", "", 1)
+        texts = [headline.line, without_hours, brief, headline.text]
         sites = line((" [3]", KEY)) if headline.cause else ()
     notes = len(health.open_entries)
     end = line((f"   {formatting.count(notes, 'note')}" if notes else "", DIM))
@@ -850,7 +851,7 @@ def _subcauses(health: Health, group: Sequence[HealthEntry], room: int) -> list[
     """The entries of one heading: cause, number of runs, their names, and what to do."""
     texts = [plain(entry.text, health_table.TEXT_LIMIT) for entry in group]
     names = [" ".join(health_table.run_names(health, entry)) for entry in group]
-    steps = [advice_line(own_steps(entry.steps), None) for entry in group]
+    steps = [advice_line(own_steps(entry.steps), None, open_key="[2]") for entry in group]
     columns = [max(map(len, texts)), max(map(len, names))]
     if sum(columns) + max(map(width, steps)) + 16 > room:
         columns[1] = 0
@@ -862,23 +863,47 @@ def _subcauses(health: Health, group: Sequence[HealthEntry], room: int) -> list[
     return lines
 
 
-def advice_line(steps: Sequence[str], entry: HealthEntry | None, room: int | None = None) -> Line:
-    """``→ 1. Free space  2. Release [R]``: what to do, and the key of the entry's act."""
+def advice_line(
+    steps: Sequence[str],
+    entry: HealthEntry | None,
+    room: int | None = None,
+    open_key: str = "[enter]",
+) -> Line:
+    """``→ 1. Free space  2. Release [R]``: what to do, and the key of the entry's act.
+
+    ``open_key`` begins the way to the jobs of the entry, and so to their output.
+    """
     keys = () if entry is None else act_keys(entry)
     style = TextStyle(KEY.colour)
     own = own_steps(steps)
     brief = [step.partition("; ")[0] for step in own]
-    texts = [map(plain, numbered(each)) for each in (steps, own, brief)]
+    keyed = with_open_key(steps, open_key)
+    short = with_open_key(steps, open_key, "See its output")
+    texts = [map(plain, numbered(each)) for each in (keyed, short, own, brief)]
     candidates = [line((f"→ {'  '.join(text)}", style)) for text in texts]
     if room is None:
         return candidates[0] + keys
-    if entry is not None and width(candidates[0] + keys) > room:
+    if entry is not None:
+        ways = [act_keys(entry), act_keys(replace(entry, act_when=brief_moment(entry)))]
+        fitting = (text + way for text in candidates[:2] for way in ways)
         keys = act_keys(entry, brief=True)
-    if keys and len(own) < len(steps) and width(candidates[0] + keys) > room:
+        if (whole := next((each for each in fitting if width(each) <= room), None)) is not None:
+            return whole
+    if keys and len(own) < len(steps) and width(candidates[1] + keys) > room:
         # The act is a common step, which is omitted here.
         keys = line((", then", style)) + keys
     left = room - width(keys)
     return crop(first_that_fits(candidates, left), left) + keys
+
+
+def with_open_key(steps: Sequence[str], key: str = "[enter]", see: str = SEE_OUTPUT) -> list[str]:
+    """The steps, with the key that leads to the output of jobs where they are to be seen."""
+    return [f"{see} {key}" if step == SEE_OUTPUT else step for step in steps]
+
+
+def brief_moment(entry: HealthEntry) -> str | None:
+    """When the act of an entry is possible, where the step before it names the DAG."""
+    return entry.act_when and entry.act_when.replace("the DAG", "it")
 
 
 def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = False) -> list[Line]:
@@ -895,7 +920,7 @@ def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = Fal
     return [
         *wrap(f"{glyph} {text}", room, style, indent=1),
         *(wrap(evidence, room, indent=3) if evidence else []),
-        *health_table.step_lines(entry.steps, act_keys(entry), room + 1, 3),
+        *health_table.step_lines(with_open_key(entry.steps), act_keys(entry), room + 1, 3),
     ]
 
 

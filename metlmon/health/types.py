@@ -281,4 +281,4 @@ def _calm(health: Health) -> Headline:
     if 2 * most > health.badput:
         cause = f"mostly {KINDS[kind].title} ({hours(most)} {health.hour_unit})"
     lost = share(health.badput, health.ended_hours)
-    return Headline(None, "", f"{CALM} · {lost} badput", cause)
+    return Headline(None, "", f"{CALM} now · had {lost} badput", cause)

@@ -84,9 +84,10 @@ def test_calm_headline_has_high_badput_and_its_cause(
     health = make_health(read := recorded(shared("examples/metl-aws")))
     line = health.headline.line
     removed = sum(e.gpu_hours for e in health.closed_entries if e.kind == "removed-by-user")
-    assert line == f"{ALL_WELL} · 42 % badput: mostly removed by a user ({removed:.0f} GPU-h)"
+    had = "had 42 % badput: mostly removed by a user"
+    assert line == f"{ALL_WELL} now · {had} ({removed:.0f} GPU-h)"
     (narrow,) = health_lines(health, read.status, 78, roomy=False)
-    assert "mostly removed by a user" in text_of(narrow)
+    assert f"{ALL_WELL} · had 42 % badput: removed by a user" in text_of(narrow)
     assert make_health(basis(CALM)).headline.line == ALL_WELL
     for room in range(60, 100):
         (cut,) = health_lines(health, read.status, room, roomy=False)

@@ -6,7 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from metlmon.health.advice import RESUBMIT, SEE_OUTPUT
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.states import State
 from metlmon.snapshot.records import Progress
@@ -69,6 +71,10 @@ def test_long_header_keeps_runs_and_key() -> None:
     lines = header(Health((long,)))
     assert lines[0].endswith("… · 2 runs  [2]")
     assert lines[1].endswith(" [a][U]")
+    later = replace(long, steps=(SEE_OUTPUT, RESUBMIT), act_when="when the DAG has ended")
+    assert header(Health((later,)))[1] == (
+        "  → 1. See its output [2]  2. Submit the DAG again [a][U] when it has ended"
+    )
 
 
 @pytest.mark.parametrize(
