@@ -722,6 +722,8 @@ class ValuePrompt(Prompt):
         else:
             super().__init__(id="value", hint=EXPECTED)
             self.value = RAISED
+            # What is typed replaces it, instead of being added to it.
+            self.select_on_focus = True
 
 
 class ConfirmScreen(ConfirmationBase):
@@ -802,12 +804,12 @@ class ConfirmScreen(ConfirmationBase):
             return line(" ") + self.confirm_hint() + leave
         if self._input_error:
             return line(" ", (self._input_error, BAD))
-        noun = "priority" if self._takes == "priority" else "request"
+        noun = "priority" if self._takes == "priority" else "request (2x, 12GB)"
         hint = line(f" Type the new {noun}, then ")
         if self._takes == "site":
             hint = line(" Type a site, or take one with ", ("up", KEY), " and ", ("down", KEY))
             hint += line(", then ")
-        return hint + line(("enter", KEY), ("; you are asked then", DIM))
+        return hint + line(("enter", KEY), ("; a question follows", DIM))
 
     def _body(self, room: int) -> list[Line]:
         preview = self._current_preview
@@ -970,11 +972,11 @@ def _job_columns(
 
     field = ACTS[act].value
 
-    def now(target: Target) -> str:
+    def now(target: Target) -> str | None:
         job = queue.job(target.cluster, target.proc) if queue is not None else None
         value = None if job is None else getattr(job, field)
         if value is None:
-            return ""
+            return None
         return amount(field, value) if field in UNITS else plain(str(value), 40)
 
     columns: list[Column[Target]] = [

@@ -810,7 +810,11 @@ def with_request(preview: ActionPreview, text: str, snapshot: QueueSnapshot) -> 
         changes[before, after] += 1
         targets.append(replace(each, value=after))
     if not targets or max(after for _, after in changes) > _LARGEST:
-        refused = "the request would be too large" if targets else "nothing is known to be raised"
+        refused = (
+            "the request would be too large"
+            if targets
+            else "the queue does not say what is requested now"
+        )
         return replace(preview, request=None, refused=refused)
 
     def of_jobs(text: str, number: int) -> str:
