@@ -193,7 +193,7 @@ def crop_middle(content: str, cells: int) -> str:
     end = cells // 3
     if end <= len(dots):
         return set_cell_size(content, max(0, cells))
-    start = set_cell_size(content, cells - end - len(dots)).rstrip(" ")
+    start = set_cell_size(content, cells - end - len(dots)).rstrip(f" {dots}")
     content = content[-end:]
     while cell_len(content) > end:
         content = content[1:]
