@@ -432,12 +432,12 @@ class ContinuationBuilder:
                 edges += [(parent, node.name) for parent in parents]
         lines = (*self._copied_lines({node.submit for node in nodes.values()}), *self._node_lines)
         # The most common retries would need no line each; only those of all nodes are shared.
-        numbers = {node.retries or 0 for node in nodes.values()}
-        retries = numbers.pop() if len(numbers) == 1 else 0
+        numbers = {(node.retries or 0, node.unless_exit) for node in nodes.values()}
+        retries, unless_exit = numbers.pop() if len(numbers) == 1 else (0, None)
         graph_nodes = tuple(
             replace(node, retries=None if retries else node.retries) for node in nodes.values()
         )
-        graph = Graph(graph_nodes, tuple(edges), retries, lines)
+        graph = Graph(graph_nodes, tuple(edges), retries, lines, unless_exit)
         dag_file = f"{self._name}.dag"
         sources = ", ".join(dict.fromkeys(run_plan.dag.file for run_plan in self._runs))
         text = write_dag.dag_text(graph, self._name, f"goes on with {sources}")
@@ -549,6 +549,9 @@ class ContinuationBuilder:
             self._node_lines.append(f"PRIORITY {name} {node.priority}")
         if node.category:
             self._node_lines.append(f"CATEGORY {name} {node.category}")
+        if node.abort_on is not None:
+            returns = "" if node.abort_return is None else f" RETURN {node.abort_return}"
+            self._node_lines.append(f"ABORT-DAG-ON {name} {node.abort_on}{returns}")
         scripts = ((kind, getattr(node, kind.value)) for kind in ScriptKind)
         options = [script_options(kind, script) for kind, script in scripts if script is not None]
         graph_node = GraphNode(
@@ -561,6 +564,7 @@ class ContinuationBuilder:
             hold=node.hold.command if node.hold is not None else None,
             options=tuple(itertools.chain(*options)),
             retries=node.retries or None,
+            unless_exit=node.unless_exit,
             noop=node.noop,
             where=f"{node.file}:{node.line}",
         )

@@ -119,6 +119,15 @@ def test_incomplete_runs_continue_at_their_next_epoch(ended: EndedDag, capsys: C
     assert "\nCATEGORY run1-train_epoch3 few\n" in ended.second
 
 
+def test_reactions_to_exit_codes_are_carried_over(ended: EndedDag) -> None:
+    node = "run1-train_epoch3"
+    everywhere = "RETRY ALL_NODES 3 UNLESS-EXIT 7"
+    reactions = [f"ABORT-DAG-ON {node} 3 RETURN 1", f"PRIORITY {node} 4"]
+    ended.append("e.dag", "\n".join([everywhere, *reactions, ""]).encode())
+    assert ended.go_on() == 0
+    assert {everywhere, *reactions} <= set(ended.second.split("\n"))
+
+
 def test_runs_can_be_extended(ended: EndedDag) -> None:
     assert ended.go_on("--epochs", "6") == 0
     new = DagdirReader(ended.path / "e-2.dag")
