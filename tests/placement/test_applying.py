@@ -333,3 +333,6 @@ def test_what_if_of_one_pool_and_as_a_table(dagdir: Dagdir, capsys: Captured) ->
     assert {row["question"] for row in rows} == {f"without {FAST}", f"2 more slots at {FAST}"}
     unknown = usage_error("advise", capsys, dagdir.path, "--what-if", "Nowhere")
     assert f"no pool Nowhere; it has {FAST}, {SLOW}" in unknown
+    for options in (("--apply", "send"), ("--every", "12h")):
+        refused = usage_error("advise", capsys, dagdir.path, "--what-if", FAST, *options)
+        assert "leave out --apply and --every" in refused

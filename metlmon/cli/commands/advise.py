@@ -153,6 +153,8 @@ def _check_options(options: argparse.Namespace) -> float | None:
     """The seconds of ``--every``. Raises InputError for options that exclude each other."""
     if options.as_of is not None and (options.undo or options.every or options.apply):
         raise InputError("--as-of is for plans as of then: they cannot be applied")
+    if options.what_if and (options.every or options.apply):
+        raise InputError("--what-if POOL only shows: leave out --apply and --every")
     if options.undo and (options.apply or options.every or options.what_if is not None):
         raise InputError("--undo goes with no other option than --yes and --json")
     if options.every is None:
@@ -230,7 +232,6 @@ def _perform(
         try:
             perform_application(application, client, take)
         except PoolError as error:
-            print_message(str(error))
             take(ActionResult("schedd", ResultCode.FAILED, str(error)))
         finally:
             done = changes_done(application, results)
