@@ -102,6 +102,7 @@ def test_templates_are_listed(capsys: Captured) -> None:
         ("--gpu-memory big", "--gpu-memory 'big' must be a size"),
         ("--gpu-memory 0", "--gpu-memory: 0 MB of a GPU"),
         ("--set seconds", "--set 'seconds': write it as name=value"),
+        ("--var seconds", "--var 'seconds': write it as name=value, a variable of all nodes"),
         ("--set sec=1", "--set sec: the template nap has no parameter 'sec'"),
         ("--policy pin", "--policy: 'pin' needs sites"),
         ("--template nothing", "--template: no template is called 'nothing'"),

@@ -139,6 +139,7 @@ def test_new_uses_fitting_requests_by_default(tmp_path: Path, capsys: Captured) 
     assert answer["requests"]["memory_mb"]["measured"] == 6
     answer = json_output("new", capsys, *command, "--memory", "3 GB", "--set", "disk=7GB")
     assert answer["requests"].keys() == {"gpus", "gpu_memory_mb"}
+    assert "\n--set disk=1GB, from " in text_output("new", capsys, *command)
 
 
 def test_fields_apply_to_trainings(tmp_path: Path) -> None:

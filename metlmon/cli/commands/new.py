@@ -373,8 +373,8 @@ def with_options(request: Request, options: argparse.Namespace, plain: bool) -> 
     values: dict[str, Any] = {
         "shape": _implied_shape(options),
         "sweep": _sweep(request, options),
-        "values": {**request.values, **dict(map(_assignment, options.set))},
-        "variables": {**request.variables, **dict(map(_assignment, options.var or ()))},
+        "values": {**request.values, **_assignments("--set", options.set)},
+        "variables": {**request.variables, **_assignments("--var", options.var or ())},
     }
     if options.evaluate is not None:
         values["evaluation"] = request.evaluation or Evaluation()
@@ -442,13 +442,18 @@ def _sweep(request: Request, options: argparse.Namespace) -> SweepRequest | None
     return SweepRequest(group, tuple(variables), how, "--sweep")
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        # The text after a blank may be a value, even a secret one.
-        first = text.split()[0] if text.split() else text
-        raise InputError(f"--set {first!r}: write it as name=value, a parameter of the template")
-    return name.strip(), value
+def _assignments(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """The values of ``--set`` or ``--var``. Raises InputError."""
+    values: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            # The text after a blank may be a value, even a secret one.
+            first = text.split()[0] if text.split() else text
+            what = "a parameter of the template" if option == "--set" else "a variable of all nodes"
+            raise InputError(f"{option} {first!r}: write it as name=value, {what}")
+        values[name.strip()] = value
+    return values
 
 
 # --- printing ---------------------------------------------------------------------------------
@@ -509,7 +514,8 @@ def _print_plan(
             for sentence in cost_estimate_lines(cost, options.past):
                 print(plain(sentence))
         for field, row in advised.items():
-            taken = f"{option_of(field)} {row.resource.submitted(row.fitting)}"
+            joint = "=" if field.startswith("values.") else " "
+            taken = f"{option_of(field)}{joint}{row.resource.submitted(row.fitting)}"
             print(plain(f"{taken}, from {options.past}: {advice_text(row)}"))
     return NewOutput(
         plan=plan,
