@@ -132,15 +132,21 @@ def _blocks(
     nodes: dict[str, list[GraphNode]] = defaultdict(list)
     for node in graph.nodes:
         nodes[_run_of(node) or node.name].append(node)
-    blocks_left = MAX_BLOCKS
-    for number, layer in enumerate(layers):
+    rows = [
+        [
+            *(name for name in layer if name in groups),
+            *_families(name for name in layer if name not in groups),
+        ]
+        for layer in layers
+    ]
+    blocks_left = sum(map(len, rows))
+    last_left = blocks_left - MAX_BLOCKS
+    for number, blocks in enumerate(rows):
         if number:
             yield DOWN
-        others = _families(name for name in layer if name not in groups)
-        blocks = [*(name for name in layer if name in groups), *others]
-        for position, block in enumerate(blocks):
-            if not blocks_left:
-                yield f"{REST} {sum(map(len, layers[number:])) - position} more groups of nodes"
+        for block in blocks:
+            if blocks_left == last_left:
+                yield f"{REST} {count(blocks_left, 'more group')} of nodes"
                 return
             blocks_left -= 1
             if isinstance(block, str):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+from string import ascii_letters
 
 import pytest
 from hypothesis import given
@@ -196,3 +197,12 @@ def test_large_graph_has_a_small_drawing() -> None:
     odd = [f"{'abc'[number % 3] * (number + 1)}" for number in range(300)]
     edges = tuple(pairwise(odd))
     assert len(draw_graph(make_graph(edges), 80)) < 40
+
+
+def test_blocks_left_out_are_counted_as_they_are_drawn() -> None:
+    """A run and 15 layers of three nodes, each of which is one block."""
+    layers = pairwise(ascii_letters[:15])
+    steps = [(f"{one}{n}", f"{other}{n}") for one, other in layers for n in "123"]
+    names = dict.fromkeys(chain.from_iterable(steps))
+    nodes = (GraphNode("r-t", "x.sub", run="r"), *(GraphNode(name, "x.sub") for name in names))
+    assert draw_graph(Graph(nodes, tuple(steps)), 80)[-1] == "… 4 more groups of nodes"
