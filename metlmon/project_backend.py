@@ -260,11 +260,15 @@ def _copy_files(work_dir: Path, directory: Path, names: Iterable[str]) -> None:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
-                shutil.copytree(source, target)
+                # It may be there, with a file of it that jobs also take along by itself.
+                shutil.copytree(source, target, dirs_exist_ok=True)
             else:
                 shutil.copy2(source, target)
-        except (OSError, shutil.Error) as error:
-            raise PlanError(f"{source}: cannot be copied to {directory}: {error}") from None
+        except OSError as error:
+            reason = error.strerror or error
+            if isinstance(error, shutil.Error):  # Of a directory: all that failed.
+                source, _, reason = error.args[0][0]
+            raise PlanError(f"{source}: cannot be copied to {directory}: {reason}") from None
 
 
 def _sentence(

@@ -171,7 +171,7 @@ def test_files_of_the_project_are_copied(
     project = backend.project = tmp_path / "own"
     (project / "data").mkdir(parents=True)
     own = tmp_path / "own.sub"
-    own.write_text(OWN)
+    own.write_text(OWN.replace("data,", "data/table.csv, data,"))
     (project / "train.sh").write_text("#!/bin/sh\n")
     (project / "train.sh").chmod(0o755)
     (project / "data/table.csv").write_text("1,2\n")
