@@ -156,8 +156,10 @@ def _read_state(folder: Path, name: str) -> tuple[Any, str | None]:
         read, problem = _READERS[kind]
         value = read(read_file(path, LONGEST))
         return value, None if value else problem
-    except (UnreadableFile, OSError) as error:
-        return None, f"it cannot be read: {error}"
+    except UnreadableFile as error:
+        return None, str(error)
+    except OSError as error:
+        return None, f"it cannot be read: {error.strerror}"
 
 
 def _request_time(path: str) -> float:

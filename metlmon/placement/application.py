@@ -564,7 +564,7 @@ def _records(feed: Feed) -> Iterator[tuple[str, AppliedPlan]]:
         path = (feed.dagdir / dag.file).parent / log_file(dag.file)
         try:
             text = read_file_end(str(path), LONGEST_LOG)
-        except (OSError, UnreadableFile):
+        except UnreadableFile:
             continue
         for line in text.splitlines():
             with suppress(msgspec.MsgspecError):

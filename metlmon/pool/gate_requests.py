@@ -124,12 +124,8 @@ def open_directory(directory: Path, parts: tuple[str, ...], make: bool = False) 
         for part in parts:
             created = make and _make_directory(descriptor, part)
             child = os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
-            try:
-                if created:
-                    _copy_permissions(child, os.fstat(descriptor))
-            except BaseException:
-                os.close(child)
-                raise
+            if created:
+                _copy_permissions(child, os.fstat(descriptor))
             os.close(descriptor)
             descriptor = child
         yield descriptor
@@ -316,7 +312,7 @@ def takes_site_lists(feed: Feed, run: str) -> bool:
     file = submit_file(feed, run)
     try:
         text = read_file_end(str(feed.dagdir / file), LONGEST) if file is not None else ""
-    except (OSError, UnreadableFile):
+    except UnreadableFile:
         return False
     return matches_site_list(text)
 
