@@ -25,7 +25,6 @@ from msgspec.structs import asdict, replace
 from metlmon.authoring.request import (
     FIELDS,
     GATED_SHAPES,
-    LONGEST_VALUE,
     MAX_ITEMS,
     MAX_VALUES,
     EnsembleShape,
@@ -407,9 +406,9 @@ def _plain(read: Callable[[Any], Any]) -> Reader:
 def _scalar(_: TomlFile, where: Where, value: object) -> str:
     """A value of a variable or parameter: text, or a number as spelled."""
     text = scalar_text(value)
-    if text is not None and len(text) <= LONGEST_VALUE:
-        return text
-    raise ValueError('must be a text in quotes or a number: "0.01" or 0.01')
+    if text is None:
+        raise ValueError('must be a text in quotes or a number: "0.01" or 0.01')
+    return text
 
 
 def _path(file: TomlFile, where: Where, value: object) -> Path:
@@ -474,7 +473,7 @@ def _swept_variable(file: TomlFile, where: Where, value: object) -> SweptVariabl
             raise ValueError(f"must be a list of 1 to {MAX_VALUES} texts and numbers")
         return SweptVariable(name, tuple(items), position)
     text = scalar_text(value)
-    if text is None or len(text) > LONGEST_VALUE:
+    if text is None:
         raise ValueError('must be "0.01 to 0.1 by 0.01", or a list of values')
     from metlmon.authoring.sweeps.values import values  # Imported late: most have no sweep.
 

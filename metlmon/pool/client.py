@@ -255,7 +255,8 @@ class PoolClient:
     def _perform_jobs(self, request: ActionRequest) -> Iterator[ActionResult]:
         value = request.value
         if request.act is PoolAction.PRIORITY and (value is None or abs(value) > MAX_PRIORITY):
-            raise PoolError("a priority is a whole number; higher ones go first")
+            limits = f"from -{MAX_PRIORITY} to {MAX_PRIORITY}"
+            raise PoolError(f"a priority is a whole number {limits}; higher ones go first")
         if request.act is PoolAction.RETARGET and site_of(request.site or "") is None:
             raise PoolError(NO_SITE)
         yield from self._perform_each(request, request.targets, self._user_name())
