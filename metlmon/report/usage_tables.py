@@ -145,9 +145,11 @@ def _group_table(
 def _repeated_note(usage: ReportUsage) -> str | None:
     if not usage.repeated:
         return None
+    again = count(usage.repeated, "epoch here was", "epochs here were")
+    completed = count(usage.epochs, "is", "are")
     return (
-        f"{count(usage.repeated, 'epoch')} here were trained again by another DAG, or begun again: "
-        f"{number(usage.epochs)} are completed, each counted once."
+        f"{again} trained again by another DAG, or begun again: {completed} completed, each "
+        "counted once."
     )
 
 
@@ -544,7 +546,7 @@ def cause_table(usage: ReportUsage) -> ReportTable:
         rest = reasons[REASONS:]
         if rest:
             others = [sum(numbers) for numbers in list(zip(*rest, strict=True))[1:]]
-            reasons[REASONS:] = [(f"{len(rest)} others", *others)]
+            reasons[REASONS:] = [(count(len(rest), "other"), *others)]
         if several:
             whole[PARTS] = [row("", *reason) for reason in reasons]
         rows.append(whole)
