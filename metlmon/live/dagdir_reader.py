@@ -208,6 +208,10 @@ class DagdirReader:
             error = problem.describe() + duration_suffix(problem.since)
             # List all names again once the file system responds.
             self._directory_mtimes = DirectoryMtimes()
+        # Before the logs, which then have the end of each job that DAGMan has reported.
+        listed: dict[Path, list[str]] = {}
+        for files in self._dagman_files:
+            changed |= files.check(self.ensemble, listed)
         for reader in self._rotation.choose(list(self._logs.values()), self._active_logs):
             size = reader.follower.size
             check = reader.check()
@@ -220,9 +224,6 @@ class DagdirReader:
             # Touching the file makes an incomplete last event be read again: no growth.
             if self._caught_up and check.grew and (check.restarted or check.size > size):
                 self._grew = True
-        listed: dict[Path, list[str]] = {}
-        for files in self._dagman_files:
-            changed |= files.check(self.ensemble, listed)
         if self._gates.are_used:
             changed |= self._gates.check(self.ensemble)
         self._update_error(error)

@@ -6,9 +6,11 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 from shutil import copyfile
+from typing import Any
 
 import pytest
 
+from metlmon.live.dagdir_reader import DagmanFiles
 from metlmon.model.states import State
 from tests.model.test_node_state import CHAIN, EPOCH0, status_file
 from tests.support.event_logs import Log, Out, read_ensemble
@@ -102,6 +104,31 @@ def test_job_of_a_completed_dag_does_not_run(tmp_path: Path, kept: str, outcome:
     reader = opened(tmp_path)
     reader.snapshot_builder()
     (tmp_path / "metl.log").write_bytes(whole)
+    reader.check()
+    reader.read_all()
+    assert list(reader.snapshot_builder().job_rows())[-1].state is State.COMPLETED
+
+
+def test_logs_are_looked_at_after_dagman_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A DAGMan that ends during a look has read the end of its last job before."""
+    for name in ("ens.dag", "metl.log", "ens.dag.dagman.out"):
+        copyfile(FIXTURES / "checkpoints" / name, tmp_path / name)
+    log, out = tmp_path / "metl.log", tmp_path / "ens.dag.dagman.out"
+    whole = {path: path.read_bytes() for path in (log, out)}
+    log.write_bytes(whole[log][: whole[log].rindex(b"005 (1090.000.000)")])
+    out.write_bytes(whole[out][: whole[out].rindex(b"ULOG_JOB_TERMINATED")])
+    reader = opened(tmp_path)
+    reader.read_all()
+    check = DagmanFiles.check
+
+    def check_while_it_ends(*arguments: Any) -> bool:
+        for path, data in whole.items():
+            path.write_bytes(data)
+        return check(*arguments)
+
+    monkeypatch.setattr(DagmanFiles, "check", check_while_it_ends)
     reader.check()
     reader.read_all()
     assert list(reader.snapshot_builder().job_rows())[-1].state is State.COMPLETED

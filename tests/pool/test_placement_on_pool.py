@@ -48,7 +48,7 @@ poll = 5
 [region.until-it-is-sent-away]
 runs = ["{AWAY}"]
 epochs = 0
-variables = {{ slow_factor = 10 }}
+variables = {{ slow_factor = 20 }}
 """
     ensemble = new_ensemble.write(pool, "placed", description, "--submit")
     until(lambda: running(ensemble, f"{AWAY}-train_epoch0"), "the first epoch runs")

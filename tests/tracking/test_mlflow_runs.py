@@ -103,10 +103,10 @@ def test_run_ends_with_its_last_epoch(dagdir: Dagdir) -> None:
 
 
 def test_epoch_done_by_dagman_ends_with_its_job(dagdir: Dagdir) -> None:
-    """Files are read one after another: the event log may be behind."""
+    """The event log may be behind a DAGMan that goes on."""
     log = Log().submit(101, node("run0", 0)).execute(101, gpus=2)
     out = Out().start().submitted(node("run0", 0), 101)
-    out.say(f"Node {node('run0', 0)} job completed").exit(0, "10:09:00")
+    out.say(f"Node {node('run0', 0)} job completed", "10:09:00")
     dagdir.write(LOG, log.data)
     dagdir.write(OUT, out.data)
     ensemble = tracked(dagdir)
