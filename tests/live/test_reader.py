@@ -124,16 +124,13 @@ def running(dagdir: Dagdir) -> Dagdir:
     return dagdir
 
 
-def test_recent_event_and_running_dagman_are_live(dagdir: Dagdir) -> None:
+def test_dagman_with_an_event_of_the_last_day_is_live(dagdir: Dagdir) -> None:
     reader = running(dagdir).reader(now="2026-05-04 15:00:00")
     status = reader.snapshot_builder().status()
     assert status.live
     assert status.as_of == moment("15:00:00")
     assert status.runs[0].latest is not None
     assert status.runs[0].seconds == 4 * 3600 + 59 * 60
-
-
-def test_event_older_than_a_day_is_not_live(dagdir: Dagdir) -> None:
     reader = running(dagdir).reader(now="2026-05-05 10:01:01")
     status = reader.snapshot_builder().status()
     assert not status.live

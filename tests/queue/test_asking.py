@@ -134,14 +134,11 @@ def test_dagmans_job_is_separate(place: Path, dagmans: list[int]) -> None:
     assert word.foreign_jobs == (() if dagmans else ((9, 0),))
 
 
-def test_jobs_of_one_dagman_are_queried_by_its_id() -> None:
+def test_jobs_of_a_dagman_are_queried_by_its_id_others_by_theirs() -> None:
     schedd = Schedd(dagman(), *(job(n) for n in range(100, 1100)))
     queue, _ = asker(Logs(*(row(n) for n in range(100, 1100)), dags=[dag()]), schedd)
     assert len(queue.query().jobs) == 1000
     assert asked(schedd) == [({9}, {9})]
-
-
-def test_other_jobs_are_queried_by_their_ids() -> None:
     schedd = Schedd(dagman(), job(1), job(2, dagman=None))
     queue, _ = asker(Logs(row(1), row(2), row(3), dags=[dag()]), schedd)
     assert [each.cluster for each in queue.query().jobs] == [1, 2]
