@@ -317,13 +317,12 @@ def free_gpus(ads: Iterable[Any], now: float) -> list[FreeGpus]:
 
 def connection_error(collector: str) -> str | None:
     """Why a collector cannot be connected to; None if it can."""
-    found = re.match(r"<?([^:?<>]+)(?::(\d{1,5}))?", collector)
+    found = re.match(r"<?(?:\[([^]]+)\]|([^:?<>]+))(?::(\d{1,5}))?", collector)
     if found is None:
         return "no address"
     try:
-        socket.create_connection(
-            (found[1], int(found[2] or COLLECTOR_PORT)), CONNECTION_SECONDS
-        ).close()
+        address = found[1] or found[2], int(found[3] or COLLECTOR_PORT)
+        socket.create_connection(address, CONNECTION_SECONDS).close()
     except (OSError, OverflowError) as error:
         return getattr(error, "strerror", None) or str(error)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -312,6 +313,16 @@ def test_partitionable_slot_has_the_gpus_of_the_node() -> None:
     missing = ("GPUs", "TotalSlotGPUs", "GPUs_DeviceName", "DaemonStopTime")
     bare = annex_ads.annex_slot({key: SLOT[key] for key in SLOT if key not in missing})
     assert (bare.gpus, bare.gpu, bare.stops_at) == (None, "", None)
+
+
+def test_addresses_of_collectors_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    connected: list[object] = []
+    monkeypatch.setattr(
+        socket, "create_connection", lambda to, _: connected.append(to) or socket.socket()
+    )
+    for text in ("<10.0.0.1:77?alias=cm>", "<[fd00::1]:77?alias=cm>", "cm.example.org"):
+        assert annex_ads.connection_error(text) is None
+    assert connected == [("10.0.0.1", 77), ("fd00::1", 77), ("cm.example.org", 9618)]
 
 
 @pytest.mark.parametrize(
