@@ -353,21 +353,40 @@ def _read_first(dagdir: Path) -> Iterator[Path]:
     yield from (dagdir / name for name in islice(names, MAX_READ_AHEAD))
 
 
+_NO_NODES: Final = "not a DAG file: no line of it is a JOB or any other node"
+_GIVE_THE_DAG: Final = "give the .dag file that you gave to condor_submit_dag, or its directory"
+
+
+def _is_of_another_program(workflow: Workflow) -> bool:
+    """Whether a file ``*.dag`` is none of DAGMan's, as a graph that Snakemake has drawn."""
+    if workflow.nodes or workflow.references or not (workflow.used and workflow.problems):
+        return False
+    try:
+        return not _begins_with_command(call_with_timeout(_head, workflow.path))
+    except OSError:
+        return False
+
+
 def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
     """Discover and load the DAGs of a dagdir. Raises InputError if none is usable."""
     check_dagdir(dagdir)
     workflows = read_workflows(dagdir, only)
     first = workflows[0] if workflows else None
     if only is not None and first and first.used and not (first.nodes or first.references):
-        raise InputError(
-            f"{dagdir / only}: not a DAG file: no line of it is a JOB or any other node; give "
-            "the .dag file that you gave to condor_submit_dag, or its directory"
-        )
+        raise InputError(f"{dagdir / only}: {_NO_NODES}; {_GIVE_THE_DAG}")
+    others = [w for w in workflows if only is None and _is_of_another_program(w)]
+    workflows = [w for w in workflows if w not in others]
     usable = [w for w in workflows if w.used or has_run_files(w)]
     errors = [next(p for p in w.problems if p.error) for w in workflows if w not in usable]
-    if not usable:
+    if not usable and (errors or not others):
         raise InputError(_unusable_message(dagdir, errors))
+    if not usable and not has_event_logs(dagdir):
+        raise InputError(f"{others[0].path}: {_NO_NODES}; {_GIVE_THE_DAG}")
     discovery = Discovery(problems=errors)
+    for workflow in others:
+        name = display_name(dagdir, workflow.path)
+        text = f"{_NO_NODES}; it is left out"
+        discovery.problems.append(Problem("unknown-command", name, None, text, error=False))
     seen: set[str] = set()
     for workflow in usable:
         dags = list(_with_subdags(dagdir, workflow, None, seen))
@@ -445,9 +464,13 @@ def _is_dag_file(path: Path) -> bool:
         head = call_with_timeout(_head, path)
     except OSError:
         return False
+    return _begins_with_command(head) and _NODE_LINE.search(head) is not None
+
+
+def _begins_with_command(head: bytes) -> bool:
+    """Whether the first word of a file is a command of DAG files."""
     first = _FIRST_WORD.match(head)
-    keyword = first[1].decode("ascii").upper().replace("-", "_") if first is not None else ""
-    return keyword in READERS and _NODE_LINE.search(head) is not None
+    return first is not None and first[1].decode("ascii").upper().replace("-", "_") in READERS
 
 
 def has_run_files(workflow: Workflow) -> bool:

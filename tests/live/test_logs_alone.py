@@ -137,32 +137,36 @@ def test_jobs_without_a_dag_are_in_order(capsys: Captured, tmp_path: Path) -> No
     assert "4 × 300.0 … 303.0" in out
 
 
-def test_cluster_without_a_batch_is_a_run(tmp_path: Path) -> None:
+def test_graph_of_snakemake_is_no_dag(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path, "digraph snakemake_dag {\n\t1 -> 0\n}\n")
+    with pytest.raises(InputError, match="not a DAG file: no line of it is a JOB"):
+        read_dagdir(tmp_path)
+    dagdir.write("a.log", Log().submit(5).execute(5).terminate(5, 3).data)
+    status = read_dagdir(tmp_path).status()
+    assert (status.dags, [run.dag for run in status.runs]) == ((), [""])
+    assert ["it is left out" in warning.text for warning in status.warnings] == [True]
+
+
+def test_batch_is_a_run_or_a_cluster_without_one(tmp_path: Path) -> None:
     log = Log().submit((7, 0)).submit((7, 1)).submit(8).execute((7, 0)).terminate((7, 0))
     runs = runs_of(tmp_path, log)
     assert list(runs) == ["7", "8"]
     assert (runs["7"].item, runs["7"].epochs_done, runs["7"].epochs_total) == ("job", 1, 2)
     assert runs["7"].state is State.IDLE, "one of its procs is in the queue"
     assert runs["7"].dag == ""
-
-
-def test_batch_is_a_run_whatever_its_clusters(tmp_path: Path) -> None:
     log = described(Log().submit(7), 7, 'JobBatchName = "night"')
     described(log.submit(8), 8, 'JobBatchName = "night"').submit(9)
     runs = runs_of(tmp_path, log)
     assert {name: run.epochs_total for name, run in runs.items()} == {"night": 2, "9": 1}
 
 
-def test_run_uuid_argument_overrides_the_batch(tmp_path: Path) -> None:
+def test_run_uuid_argument_but_no_environment_overrides_the_batch(tmp_path: Path) -> None:
     log = Log()
     for cluster, uuid in ((7, "aaaa1111"), (8, "bbbb2222"), (9, "aaaa1111")):
         body = f'Args = "train.py --run_uuid {uuid} --lr 1"\nJobBatchName = "night"'
         described(log.submit(cluster), cluster, body)
     runs = runs_of(tmp_path, log)
     assert {run.uuid: run.epochs_total for run in runs.values()} == {"aaaa1111": 2, "bbbb2222": 1}
-
-
-def test_uuid_in_the_environment_is_not_read(tmp_path: Path) -> None:
     log = described(Log().submit(7), 7, 'Environment = "RUN_UUID=secret99 KEY=1"')
     assert list(runs_of(tmp_path, log)) == ["7"]
 
@@ -245,9 +249,7 @@ def test_run_in_a_submit_event_overrides_all_else(tmp_path: Path) -> None:
     (run,) = runs_of(tmp_path, log).values()
     assert (run.run, run.uuid, run.item, run.epochs_total) == ("warm", "aaaa1111", "epoch", 2)
     assert run.latest.epoch == 4
-
-
-def test_two_jobs_of_an_epoch_are_two_tries(tmp_path: Path) -> None:
+    # Two jobs of an epoch are two tries.
     log = noted(Log(), 7, 'RunName = "warm"; RunEpoch = 1').execute(7).terminate(7, 1)
     noted(log, 8, 'RunName = "warm"; RunEpoch = 1').execute(8).terminate(8)
     (run,) = runs_of(tmp_path, log).values()
@@ -341,17 +343,13 @@ def test_jobs_beside_a_dag_do_not_change_its_numbers(tmp_path: Path) -> None:
 # --- reading and refusals ----------------------------------------------------------------------
 
 
-def test_only_the_named_logs_are_read(tmp_path: Path) -> None:
+def test_only_named_logs_are_read_and_an_empty_one_later(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path)
     dagdir.write("metl.log", Log().submit(77, "run0-train_epoch0").data)
     dagdir.write("other.log", Log().submit(5).data)
     named = read_dagdir(tmp_path / "other.log")
     assert [job.cluster for job in named.job_rows()] == [5]
     assert [log.file for log in named.status().logs] == ["other.log"]
-
-
-def test_empty_log_is_read_once_it_has_events(tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path, "")
     paths = [dagdir.write("a.log", Log().submit(7).data), dagdir.write("b.log", "")]
     reader = read_all(DagdirReader(tmp_path, logs=paths, live=True))
     dagdir.append("b.log", Log().submit(8).data)
@@ -366,11 +364,7 @@ def test_directory_without_events_is_refused(tmp_path: Path) -> None:
         DagdirReader(tmp_path).open()
     with pytest.raises(InputError, match=r"train\.log: not an event log"):
         DagdirReader(tmp_path, logs=[tmp_path / "train.log"]).open()
-
-
-def test_folder_with_the_logs_is_named(tmp_path: Path) -> None:
     Dagdir(tmp_path, "").write("logs/a.log", Log().submit(7).data)
-    (tmp_path / "code").mkdir()
     with pytest.raises(InputError, match=r"none is here, but in logs/: give that$"):
         DagdirReader(tmp_path).open()
 
