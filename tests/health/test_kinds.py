@@ -493,12 +493,11 @@ def test_policy_that_removes_jobs_not_held(tmp_path: Path, reason: str, text: st
 @pytest.mark.parametrize("reason", ["via metlmon (by user anna)", "wrong data (by user anna)"])
 def test_execution_that_a_removal_ends_is_no_eviction(tmp_path: Path, reason: str) -> None:
     """Before HTCondor 24.3 the 004 of a removed job has neither code nor reason."""
-    log = EventLog()
-    cluster = log.submit("run0-train_epoch0")
-    log.execute(cluster)
-    log.add("004", cluster, "Job was evicted.", 2)
-    log.remove(cluster, reason)
-    health = of_log(tmp_path, log)
+    log = Log().submit(7, "run0-train_epoch0", at="10:00:00").execute(7, at="10:00:00")
+    log.evict(7, code=None, at="12:00:00").remove(7, reason, at="12:00:00")
+    dagdir = Dagdir(tmp_path, TWO_RUNS)
+    dagdir.write("metl.log", log.data)
+    health = health_of(dagdir)
     assert [(entry.kind, entry.gpu_hours) for entry in health.entries] == [("removed-by-user", 2)]
 
 

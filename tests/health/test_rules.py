@@ -124,11 +124,10 @@ def test_failure_without_an_error_file_says_how_to_get_one(tmp_path: Path) -> No
 
 def test_unknown_submit_description_is_not_said_to_lack_an_error_file(tmp_path: Path) -> None:
     log = Log().submit(7, "a", at="10:00:00").execute(7).terminate(7, 3, at="11:00:00")
-    of_dag, of_no_dag = Dagdir(tmp_path / "dag", "JOB a a.sub\n"), tmp_path / "logs"
+    of_dag, of_no_dag = Dagdir(tmp_path / "dag", "JOB a a.sub\n"), Dagdir(tmp_path / "logs", "")
     of_dag.write("run.dag.nodes.log", log.data)
-    of_no_dag.mkdir()
-    (of_no_dag / "a.log").write_bytes(Log().submit(7).execute(7).terminate(7, 3).data)
-    for path in (of_dag.path, of_no_dag):
+    of_no_dag.write("a.log", Log().submit(7).execute(7).terminate(7, 3).data)
+    for path in (of_dag.path, of_no_dag.path):
         (entry,) = make_health(stats_input(read_dagdir(path), path)).open_entries
         assert "exited with return value 3" in entry.text
         assert "error file" not in entry.advice
@@ -137,17 +136,13 @@ def test_unknown_submit_description_is_not_said_to_lack_an_error_file(tmp_path: 
 def test_holds_that_differ_in_slots_and_amounts_are_one_entry(tmp_path: Path) -> None:
     log = Log()
     for job in range(3):
-        reason = (
-            f"Error from slot1_{job}@node{job}: memory exceeded: requested 10MB, used 1{job}MB."
-        )
+        reason = f"Error from slot1_{job}@n{job}: memory exceeded: requested 10MB, used 1{job}MB."
         log.submit(job, at="10:00:00").execute(job).hold(job, 21, reason, at="11:00:00")
     (tmp_path / "a.log").write_bytes(log.data)
     (entry,) = make_health(stats_input(read_dagdir(tmp_path), tmp_path)).open_entries
     assert len(entry.jobs) == 3
-    assert entry.text == (
-        "held by the machine's policy: Error from <slot>: memory exceeded: requested 10MB, "
-        "used NMB. (hold 21)"
-    )
+    common = "Error from <slot>: memory exceeded: requested 10MB, used NMB."
+    assert entry.text == f"held by the machine's policy: {common} (hold 21)"
 
 
 @pytest.mark.parametrize(

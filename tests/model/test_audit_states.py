@@ -82,16 +82,21 @@ def test_dagman_has_the_end_that_a_log_lost() -> None:
         assert read_ensemble(CHAIN, log, out=earlier).node(EPOCH0) is State.RUNNING
 
 
+def without_last_end(path: Path, kept: str) -> bytes:
+    """Copy a recording to ``path`` without the last 005 of its log; return the whole log."""
+    for name in ("ens.dag", "metl.log", kept):
+        copyfile(FIXTURES / "checkpoints" / name, path / name)
+    whole = (path / "metl.log").read_bytes()
+    (path / "metl.log").write_bytes(whole[: whole.rindex(b"005 (1090.000.000)")])
+    return whole
+
+
 @pytest.mark.parametrize(
     ("kept", "outcome"), [("ens.dag.dagman.out", "good"), ("ens.dag.metrics", "evicted")]
 )
 def test_job_of_a_completed_dag_does_not_run(tmp_path: Path, kept: str, outcome: str) -> None:
     """The 005 of the last node is lost; its DAGMan has ended with 0."""
-    for name in ("ens.dag", "metl.log", kept):
-        copyfile(FIXTURES / "checkpoints" / name, tmp_path / name)
-    whole = (tmp_path / "metl.log").read_bytes()
-    cut = whole[: whole.rindex(b"005 (1090.000.000)")]
-    (tmp_path / "metl.log").write_bytes(cut)
+    whole = without_last_end(tmp_path, kept)
     snapshot = opened(tmp_path).snapshot_builder()
     job = next(each for each in snapshot.job_rows() if each.job == (1090, 0))
     assert (job.state, job.queued) == (State.UNKNOWN, False)
@@ -113,11 +118,8 @@ def test_logs_are_looked_at_after_dagman_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A DAGMan that ends during a look has read the end of its last job before."""
-    for name in ("ens.dag", "metl.log", "ens.dag.dagman.out"):
-        copyfile(FIXTURES / "checkpoints" / name, tmp_path / name)
-    log, out = tmp_path / "metl.log", tmp_path / "ens.dag.dagman.out"
-    whole = {path: path.read_bytes() for path in (log, out)}
-    log.write_bytes(whole[log][: whole[log].rindex(b"005 (1090.000.000)")])
+    out = tmp_path / "ens.dag.dagman.out"
+    whole = {tmp_path / "metl.log": without_last_end(tmp_path, out.name), out: out.read_bytes()}
     out.write_bytes(whole[out][: whole[out].rindex(b"ULOG_JOB_TERMINATED")])
     reader = opened(tmp_path)
     reader.read_all()

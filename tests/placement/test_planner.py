@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import pytest
@@ -99,50 +100,40 @@ def test_plan_without_epochs_is_empty() -> None:
     assert (nothing.as_of, nothing.runs, nothing.hours) == (None, (), 0.0)
 
 
+def placed(pools: Sequence[ResourcePool], reason: str = "", *runs: str) -> list[RunPlacement]:
+    """Runs with two epochs left in each of these pools."""
+    shared = {"pools": tuple(pools), "epochs": (2.0,) * len(pools), "reason": reason}
+    return [RunPlacement(key=each, run=each, **shared) for each in runs or ("run0",)]
+
+
+def plan_with(placements: Iterable[RunPlacement]) -> PlacementPlan:
+    return PlacementPlan(as_of=NOON, hours=1.0, gpu_hours=1.0, runs=tuple(placements))
+
+
 @pytest.mark.parametrize(
     ("count", "text"), [(2, "s0, s1"), (4, "anywhere but s4 and s5"), (5, "anywhere but s5")]
 )
 def test_many_pools_are_named_by_the_excluded_ones(count: int, text: str) -> None:
     pools = [ResourcePool(f"s{number}") for number in range(6)]
-    placement = RunPlacement(
-        key="run0", run="run0", pools=tuple(pools[:count]), epochs=(1.0,), reason=""
-    )
-    plan = PlacementPlan(as_of=NOON, hours=1.0, gpu_hours=1.0, runs=(placement,))
+    plan = plan_with(placed(pools[:count]))
     where = next(each for each in plan_columns(plan, pools) if each.name == "where")
-    assert where.value((placement,)) == text
+    assert where.value(plan.runs) == text
     where = next(each for each in plan_columns(plan) if each.name == "where")
-    assert where.value((placement,)) == ("s0, s1" if count == 2 else "anywhere")
+    assert where.value(plan.runs) == ("s0, s1" if count == 2 else "anywhere")
 
 
 def test_runs_with_the_same_pools_are_one_row() -> None:
-    pools = (DELTA, EXPANSE)
-    runs = [("a", pools, "x"), ("b", pools[::-1], "x"), ("c", (DELTA,), "y"), ("d", pools, "x")]
-    plan = PlacementPlan(
-        as_of=NOON,
-        hours=1.0,
-        gpu_hours=1.0,
-        runs=tuple(
-            RunPlacement(key=run, run=run * 20, pools=own, epochs=(2.0,) * len(own), reason=why)
-            for run, own, why in runs
-        ),
-    )
+    pools, names = (DELTA, EXPANSE), [letter * 20 for letter in "abcd"]
+    others = placed(pools[::-1], "x", names[1]) + placed(pools[:1], "y", names[2])
+    plan = plan_with(placed(pools, "x", names[0], names[3]) + others)
     columns = {each.name: each.value for each in plan_columns(plan)}
     rows = [[columns[name](row) for name in ("run", "epochs", "reason")] for row in plan_rows(plan)]
-    assert rows == [["3 runs", 12, "x"], ["c" * 20, 2, "y"]]
+    assert rows == [["3 runs", 12, "x"], [names[2], 2, "y"]]
 
 
 def test_names_of_runs_have_room_before_a_reason() -> None:
     names = [f"run{number}" for number in range(6)]
-    why = "delta and expanse: 13h41m and 1d20h per epoch"
-    plan = PlacementPlan(
-        as_of=NOON,
-        hours=1.0,
-        gpu_hours=1.0,
-        runs=tuple(
-            RunPlacement(key=run, run=run, pools=(DELTA, EXPANSE), epochs=(2.0, 2.0), reason=why)
-            for run in names
-        ),
-    )
+    plan = plan_with(placed((DELTA, EXPANSE), "both: 13h41m and 1d20h for an epoch", *names))
     rows = [text(each) for each in render_table(plan_columns(plan), plan_rows(plan), 80)]
     assert ", ".join(names) in rows[1]
 
