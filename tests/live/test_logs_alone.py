@@ -128,9 +128,7 @@ def described(log: Log, cluster: int, text: str, at: str = "") -> Log:
 
 
 def test_jobs_without_a_dag_are_in_order(capsys: Captured, tmp_path: Path) -> None:
-    log = Log()
-    for cluster in range(300, 304):
-        log.submit(cluster)
+    log = Log().submit(300).submit(301).submit(302).submit(303)
     Dagdir(tmp_path, "JOB A a.sub\n").write("a.log", log.data)
     out = text_output("nodes", capsys, tmp_path)
     assert "jobs without a DAG  (4)" in out
@@ -171,7 +169,7 @@ def test_run_uuid_argument_but_no_environment_overrides_the_batch(tmp_path: Path
     assert list(runs_of(tmp_path, log)) == ["7"]
 
 
-def test_node_names_give_runs_and_epochs(tmp_path: Path) -> None:
+def test_node_names_and_post_scripts_give_runs_epochs_and_states(tmp_path: Path) -> None:
     log = Log().submit(7, "run0-train_epoch0").execute(7).terminate(7, 1)
     log.submit(8, "run0-train_epoch0").execute(8).terminate(8)
     log.submit(9, "run0-train_epoch1").submit(10, "run1-train_epoch0")
@@ -181,6 +179,9 @@ def test_node_names_give_runs_and_epochs(tmp_path: Path) -> None:
         "run1": ("epoch", 0, 1),
     }
     assert (runs["run0"].latest.epoch, runs["run0"].latest.state) == (1, State.IDLE)
+    log = Log().submit(7, "run0-train_epoch0").execute(7).terminate(7)
+    assert runs_of(tmp_path, log)["run0"].state is State.COMPLETED
+    assert runs_of(tmp_path, log.post(7, "run0-train_epoch0", 1))["run0"].state is State.FAILED
 
 
 def test_batches_with_equal_node_names_are_separate_runs(tmp_path: Path) -> None:
@@ -193,13 +194,6 @@ def test_batches_with_equal_node_names_are_separate_runs(tmp_path: Path) -> None
     dagdir.write("b.log", second.data)
     runs = dagdir.reader().snapshot_builder().status().runs
     assert [(run.run, run.epochs_total) for run in runs] == [("run0", 2), ("run0 (b.dag)", 1)]
-
-
-def test_post_script_decides_without_the_dag(tmp_path: Path) -> None:
-    log = Log().submit(7, "run0-train_epoch0").execute(7).terminate(7)
-    assert runs_of(tmp_path, log)["run0"].state is State.COMPLETED
-    log.post(7, "run0-train_epoch0", 1)
-    assert runs_of(tmp_path, log)["run0"].state is State.FAILED
 
 
 def test_later_batch_name_moves_the_job(tmp_path: Path) -> None:
