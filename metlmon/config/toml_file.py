@@ -105,19 +105,23 @@ class TomlFile:
             return read_file(str(real), max_bytes).decode("utf-8")
         except FileNotFoundError:
             return None
-        except (UnreadableFile, OSError, RuntimeError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            self._refuse("not UTF-8 text: save the file as UTF-8", line=line)
+            return None
+        except (UnreadableFile, OSError, RuntimeError) as error:
             self._refuse(f"cannot be read: {str(error).removeprefix('it cannot be read: ')}")
             return None
 
-    def _refuse(self, reason: str, path: Path | None = None) -> None:
+    def _refuse(self, reason: str, path: Path | None = None, line: int | None = None) -> None:
         self.exists = True
-        self.problems.append(SettingProblem(path or self.path, None, "", reason))
+        self.problems.append(SettingProblem(path or self.path, line, "", reason))
 
     def _parse(self, text: str) -> None:
         for number, line in enumerate(text.split("\n"), start=1):
             if line.count(".") > MAX_DOTS:
                 message = f"not valid TOML: more than {MAX_DOTS} dots in one line"
-                self.problems.append(SettingProblem(self.path, number, "", message))
+                self._refuse(message, line=number)
                 return
         import tomllib  # Imported late: most dagdirs and users have no such file.
 

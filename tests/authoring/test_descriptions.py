@@ -197,7 +197,9 @@ def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(description.DescriptionError, match=r"e\.toml: not valid TOML: .*line 1"):
         read(tmp_path, "runs = = 3")
+    (tmp_path / "latin.toml").write_bytes(b"runs = 3\n# \xe9\n")
     for path, what in [
+        (tmp_path / "latin.toml", r"latin\.toml:2: not UTF-8 text"),
         (tmp_path / "none.toml", "there is no such file"),
         (tmp_path, "cannot be read"),
     ]:
