@@ -139,19 +139,16 @@ def test_cut_epoch_is_badput_by_the_user_who_removed_it(capsys: Captured) -> Non
     cut = [job for job in counted.jobs.values() if job.over == "removed"]
     assert {job.node for job in cut} == {f"{AT_ONCE}-train_epoch1"}
     spent = sum(ran.spent(counted.now) for job in cut for ran in job.ran)
-    causes = {each["cause"]: each for each in output_of(capsys, "status", str(GATED))["causes"]}
+    status = output_of(capsys, "status", str(GATED))
+    causes = {each["cause"]: each for each in status["causes"]}
     removed = causes["via metlmon (by a user)"]
     assert removed["executions"] == len(cut) == 2
     assert removed["badput"] * 3600 == pytest.approx(spent, abs=0.01)
     assert causes["evicted, no reason given"]["executions"] == 1, "what condor_vacate_job evicted"
-
-
-def test_removed_jobs_say_why_nothing_waits_for_them(capsys: Captured) -> None:
-    """The second DAG submitted the epoch again; there its node has ended, stopped by the gate."""
-    entries = output_of(capsys, "health", str(GATED))["entries"]
-    (entry,) = (each for each in entries if each["kind"] == "removed-by-user")
-    assert len(entry["jobs"]) == 2
+    # The second DAG submitted the epoch again; there its node has ended, stopped by the gate.
+    (entry,) = (each for each in status["health"] if each["kind"] == "removed-by-user")
     assert entry["steps"] == ["Nothing to do: submitted again since or its node has ended"]
+    assert len(entry["jobs"]) == 2
 
 
 def test_removal_explains_the_eviction_before_it() -> None:

@@ -395,19 +395,6 @@ def test_jobs_of_old_logs_count_as_slot_jobs(tmp_path: Path) -> None:
     assert hours.goodput == 2.0
 
 
-def test_failed_local_job_is_not_badput(tmp_path: Path) -> None:
-    log = EventLog()
-    log.add("000", 100, f"Job submitted from host: {AP}\n    DAG Node: gather")
-    log.add("001", 100, f"Job executing on host: {AP}", hours=0.1)
-    log.end(100, 1)
-    log.train(NODE)
-    dag = chains({"run0": 1}, extra=TRAIN.replace("LOCAL", "") + "JOB gather watch")
-    dagdir = write(tmp_path, dag, log)
-    entry = only(health_of(dagdir), "node-failed")
-    assert entry.gpu_hours == 0.0
-    assert dagdir.reader().snapshot_builder().status().hours.badput == 0.0
-
-
 @pytest.mark.parametrize(
     ("kind", "status", "step", "moment"),
     [
@@ -416,7 +403,7 @@ def test_failed_local_job_is_not_badput(tmp_path: Path) -> None:
         ("SERVICE", 0, "Nothing to resubmit: its DAG is done", None),
     ],
 )
-def test_running_or_finished_dag_offers_no_resubmission(
+def test_failed_local_job_is_not_badput_and_offers_no_resubmission(
     tmp_path: Path, kind: str, status: int | None, step: str, moment: str | None
 ) -> None:
     """A DAG whose FINAL node succeeded left no rescue file: all nodes would run again."""
@@ -435,6 +422,8 @@ def test_running_or_finished_dag_offers_no_resubmission(
     entry = only(health_of(dagdir), "node-failed")
     assert entry.steps[-1] == step
     assert (entry.act is None, entry.act_when) == (status == 0, moment)
+    badput = dagdir.reader().snapshot_builder().status().hours.badput
+    assert (entry.gpu_hours, badput) == (0.0, 0.0)
 
 
 def test_real_service_node_is_not_a_failure(shared: Shared) -> None:
