@@ -114,13 +114,10 @@ def test_xml_log_may_have_a_frame() -> None:
     assert parsed.warnings == ()
 
 
-def test_markup_in_a_string_is_text() -> None:
+def test_markup_quotes_and_braces_in_a_string_are_text() -> None:
     hostile = XML.replace(b"a { b", b"&lt;/c&gt;\n&lt;c&gt; &amp;amp; &quot;")
     (event,) = parse(hostile).events
     assert event.detail == events.Held('</c>\n<c> &amp; "', 13, 2)
-
-
-def test_quotes_and_braces_in_a_string_are_text() -> None:
     (event,) = parse(JSON.replace(b"a { b", rb"\"}\n{ \\")).events
     assert event.detail == events.Held('"}\n{ \\', 13, 2)
 

@@ -88,11 +88,8 @@ def test_equal_differences_are_one_warning(
     assert (notice.kind, notice.text) == ("queue-differs", text)
 
 
-def test_job_of_another_directory_is_not_compared() -> None:
+def test_jobs_of_other_directories_and_errors_are_not_compared() -> None:
     rows = {(1, 0): row(1, State.RUNNING)}
     assert differences(word(1.0, foreign_jobs=((1, 0),)), rows, {}) == {}
-
-
-def test_error_is_not_compared() -> None:
     result = replace(word(1.0), error="the schedd does not answer")
-    assert differences(result, {(1, 0): row(1, State.RUNNING)}, {}) == {}
+    assert differences(result, rows, {}) == {}

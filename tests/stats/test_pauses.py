@@ -74,11 +74,8 @@ def test_removal_of_all_jobs_ends_a_life() -> None:
         assert paused(made, run=run) == pytest.approx(2 * 2.05)
 
 
-def test_long_script_is_not_a_pause() -> None:
+def test_long_script_and_seconds_between_jobs_are_not_pauses() -> None:
     assert paused([BEFORE, AFTER], lives=(0.0,)) == 0
-
-
-def test_seconds_between_two_jobs_are_not_a_pause() -> None:
     assert paused([BEFORE, job("run0", 5.003, 9, State.COMPLETED)]) == 0
 
 

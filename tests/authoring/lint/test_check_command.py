@@ -74,13 +74,10 @@ def test_files_of_queue_items_are_not_looked_for(tmp_path: Path, capsys: Capture
     assert "[missing-" not in capsys.readouterr().out
 
 
-def test_strict_counts_warnings(tmp_path: Path, capsys: Captured) -> None:
+def test_strict_counts_warnings_but_no_notes(tmp_path: Path, capsys: Captured) -> None:
     write(tmp_path, WARNED)
     assert main(["check", str(tmp_path)]) == 0
     assert main(["check", "--strict", str(tmp_path / "ens.dag")]) == 1
-
-
-def test_notes_never_fail_the_check(tmp_path: Path, capsys: Captured) -> None:
     write(tmp_path, {**GOOD, "ens.dag": DAG.replace("\n", "\r\n")})
     assert "note" in text_output("check", capsys, "--strict", tmp_path)
 
