@@ -343,7 +343,10 @@ def exclude_act(site: str, status: Status, pool: PoolClient) -> PlannedAct:
 
 def undo_act(feed: Feed, pool: PoolClient) -> PlannedAct:
     """The act that takes the last application back."""
-    command, changes = last_application(feed)
+    try:
+        command, changes = last_application(feed)
+    except PoolError as error:
+        return PlannedAct("undo", plain(str(error), 300), (), {}, None)
     if not command:
         return PlannedAct("undo", "no plan is applied here", (), {}, None)
     return PlannedAct(

@@ -63,6 +63,7 @@ from metlmon.pool.types import (
     ActionRequest,
     ActionResult,
     PoolAction,
+    PoolError,
     ResultCode,
     SelectedRun,
 )
@@ -428,7 +429,10 @@ def log_application(
 
 
 def last_application(feed: Feed) -> tuple[str, tuple[SiteChange, ...]]:
-    """The last applied command that was not undone, or "", and its changes. Reads logs."""
+    """The last applied command that was not undone, or "", and its changes.
+
+    Reads logs; raises PoolError for one that cannot be read.
+    """
     records = list(_records(feed))
     earlier = {record.undo_of for _, record in records}
     open_records = [(dag, each) for dag, each in records if each.changes]
@@ -564,8 +568,10 @@ def _records(feed: Feed) -> Iterator[tuple[str, AppliedPlan]]:
         path = (feed.dagdir / dag.file).parent / log_file(dag.file)
         try:
             text = read_file_end(str(path), LONGEST_LOG)
-        except UnreadableFile:
-            continue
+        except UnreadableFile as error:
+            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                continue
+            raise PoolError(f"{path}: {error}; mend that, then undo again") from None
         for line in text.splitlines():
             with suppress(msgspec.MsgspecError):
                 yield dag.file, decoder.decode(line.encode("utf-8", "replace"))

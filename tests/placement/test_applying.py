@@ -269,6 +269,10 @@ def test_foreign_log_names_no_file(dagdir: Dagdir, capsys: Captured) -> None:
     code, _, _ = run(capsys, dagdir.path, "--undo", "--yes")
     assert code == Exit.REFUSED
     assert victim.read_text() == "data"
+    log = dagdir.path / "gate/ens/advice.log"
+    log.unlink()
+    log.symlink_to(victim)
+    assert "advice.log: it cannot be read" in usage_error("advise", capsys, dagdir.path, "--undo")
 
 
 # --- repeated plans -------------------------------------------------------------------------------

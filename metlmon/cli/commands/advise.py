@@ -263,7 +263,10 @@ def _interrupt_afterwards() -> Iterator[None]:
 def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
     session = Session(reader)
     session.take()
-    command, changes = last_application(session)
+    try:
+        command, changes = last_application(session)
+    except PoolError as error:
+        raise InputError(str(error)) from None
     results: list[ActionResult] = []
     if not command:
         print_message("no plan is applied here")
