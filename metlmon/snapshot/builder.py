@@ -743,6 +743,11 @@ class SnapshotBuilder:
             restarts=tuple(sorted(set(chain.from_iterable(restarts)))),
             dagmans=tuple(self._dagmans()),
             item="job" if any(run.item == "job" for run in runs) else "epoch",
+            jobs_beside={
+                run.key: tuple(chain.from_iterable(map(derivation.node_jobs, run.nodes())))
+                for run in in_order
+                if derivation.is_beside(run.nodes()[0])
+            },
         )
 
     def _dagmans(self) -> Iterator[DagmanLife]:

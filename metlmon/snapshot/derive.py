@@ -834,7 +834,7 @@ class Derivation:
     def _special_nodes(self) -> list[NodeKey]:
         plain_kinds = (NodeKind.JOB, NodeKind.SUBDAG)
         keys = [key for key, record in self.nodes.items() if record.node.kind in SPECIAL_KINDS]
-        if self.runs.by_key:
+        if any(dag != NO_DAG for dag, _ in self.runs.parts):
             keys += [
                 key
                 for key, record in self.nodes.items()

@@ -1192,7 +1192,8 @@ class Ledger(Struct, frozen=True):
     start. ``faults``: as in :class:`NodeFault`, without nodes that an end on purpose left so.
     ``aborts``: the ABORT-DAG-ON that ended a DAG, by its key. ``restarts``: when the access point
     was restarted, by the logs of DAGMan. ``dagmans``: the DAGMans of the top-level DAGs. ``item``:
-    what runs consist of, "job" for jobs without epochs.
+    what runs consist of, "job" for jobs without epochs. ``jobs_beside``: of each run of jobs of no
+    DAG in a directory with DAGs, which ``runs`` does not include, its jobs by its key.
     """
 
     dagdir: str
@@ -1211,6 +1212,7 @@ class Ledger(Struct, frozen=True):
     restarts: tuple[datetime, ...] = ()
     dagmans: tuple[DagmanLife, ...] = ()
     item: str = "epoch"
+    jobs_beside: Mapping[str, tuple[Job, ...]] = MappingProxyType({})
 
     @property
     def trainings(self) -> list[Execution]:

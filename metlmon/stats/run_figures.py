@@ -110,12 +110,13 @@ def wall_seconds(stats_input: StatsInput) -> dict[str, float]:
     """
     ledger = stats_input.ledger
     alive = {dag.file for dag in stats_input.status.dags if dag.state in ALIVE}
+    jobs = [(job.key, job) for job in ledger.jobs if job.key is not None and not job.dagman]
+    jobs += [(run, job) for run, beside in ledger.jobs_beside.items() for job in beside]
     ends: dict[str, list[datetime | None]] = {}
-    for job in ledger.jobs:
-        if job.key is not None and not job.dagman:
-            ends.setdefault(job.key, []).append(None if job.queued else job.ended)
+    for key, job in jobs:
+        ends.setdefault(key, []).append(None if job.queued else job.ended)
     result = {}
-    for run in ledger.runs:
+    for run in stats_input.status.runs:
         if run.dag in alive and not (run.has_ended or run.stopped):
             continue
         known = [end for end in ends.get(run.key, ()) if end is not None]

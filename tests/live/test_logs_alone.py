@@ -15,6 +15,7 @@ from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Job, Run, Status
 from metlmon.stats.curves import curves
+from metlmon.stats.run_figures import wall_seconds
 from metlmon.stats.totals import break_down
 from tests.conftest import shared_path
 from tests.support.commands import Captured, text_output
@@ -332,6 +333,15 @@ def test_jobs_beside_a_dag_do_not_change_its_numbers(tmp_path: Path) -> None:
     assert stats_input(after).ledger.epochs == stats_input(before).ledger.epochs
     (epoch,) = view.epochs if (view := after.run_view(status.runs[1].key)) else ()
     assert (epoch.jobs, epoch.state) == (((5, 0),), State.COMPLETED)
+    assert wall_seconds(stats_input(after))[status.runs[1].key] == 3600
+
+
+def test_nodes_of_a_dag_without_runs_are_not_listed_for_jobs_beside_it(tmp_path: Path) -> None:
+    """Other nodes are named beside the runs of their DAG, of which this one has none."""
+    dagdir = Dagdir(tmp_path, "JOB A a.sub\n")
+    dagdir.write("metl.log", Log().submit(77, "A").submit(5).data)
+    status = dagdir.reader().snapshot_builder().status()
+    assert ([run.run for run in status.runs], status.special_nodes) == (["5"], ())
 
 
 # --- reading and refusals ----------------------------------------------------------------------
