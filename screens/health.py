@@ -50,7 +50,7 @@ def entry_lines(
     lines += wrap("   ".join(facts), room, DIM)
     lines += health_table.step_lines(with_open_key(entry.steps), act_keys(entry), room + 1, 0)
     if entry.code is not None:
-        lines += wrap(f"code {code_text(entry.code, entry.subcode)}", room, DIM)
+        lines += wrap(f"code {code_text(entry.code, entry.subcode, entry.reason)}", room, DIM)
     lines += [] if entry.error_file else evidence
     if entry.policy:
         lines += wrap(f"policy: {plain(entry.policy, REASON_LIMIT)}", room, DIM)

@@ -338,7 +338,8 @@ def _hold(view: JobView, room: int) -> list[Line]:
     if row.state is not State.HELD:
         return []
     reason = clip(row.hold_reason or "The log gives no reason.", REASON)
-    codes = "" if row.hold_code is None else f"   code {code_text(row.hold_code, row.hold_subcode)}"
+    code, subcode = row.hold_code, row.hold_subcode
+    codes = "" if code is None else f"   code {code_text(code, subcode, row.hold_reason)}"
     since = f"held for {formatting.duration(view.seconds)}"
     return [*wrap(reason, room - 2, BAD, indent=1), line(" ", (since, ALARM), (codes, DIM))]
 
@@ -396,7 +397,7 @@ def _outcome_reason(row: Execution) -> str:
     elif row.return_value:
         parts.append(f"return value {row.return_value}")
     if row.code is not None:
-        parts.append(f"(code {code_text(row.code, row.subcode)})")
+        parts.append(f"(code {code_text(row.code, row.subcode, row.reason)})")
     if row.uncertain:
         parts.append("(its end is not in the log; taken from the event that proves it)")
     return " ".join(parts)

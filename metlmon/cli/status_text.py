@@ -253,7 +253,7 @@ def _gate_lines(run: Run) -> Iterator[Line]:
 
 def held_line(name: str, code: int | None, reason: str | None) -> Line:
     """``run1 is held (34 JobOutOfResources): …``."""
-    codes = f" ({code_text(code)})" if code is not None else ""
+    codes = f" ({code_text(code, reason=reason)})" if code is not None else ""
     text = plain(reason or "the log gives no reason", REASON_LIMIT)
     return line((f"{name} is held{codes}: {text}", BAD))
 

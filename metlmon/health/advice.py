@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.model.reasons import exceeded_request
+from metlmon.model.reasons import INPUT, OUTPUT, exceeded_request, transfer_code
 from metlmon.stats.causes import is_quota
 
 
@@ -259,18 +259,6 @@ KIND_ADVICE: Final[Mapping[str, tuple[tuple[str, ...], str | None]]] = MappingPr
 
 OUT_OF_RESOURCES: Final = 34
 
-
-OUTPUT, INPUT = 12, 13
-"""Hold codes of transfers."""
-
-_DIRECTION: Final = re.compile(
-    r"(?P<output>transfer output files|STARTER at \S{1,80} failed to (?:send|upload)"
-    r"|SHADOW at \S{1,80} failed to (?:receive|download))"
-    r"|(?P<input>transfer input files|SHADOW at \S{1,80} failed to (?:send|upload)"
-    r"|STARTER at \S{1,80} failed to (?:receive|download))",
-    re.IGNORECASE,
-)
-
 REASON_LIMIT: Final = 20_000
 """Length in characters up to which a reason is searched."""
 
@@ -356,18 +344,6 @@ _NO_DIRECTORY: Final = _hold(
 )
 
 
-def transfer_code(code: int, reason: str | None) -> int:
-    """The hold code that matches the direction of a failed transfer.
-
-    In older versions 12 and 13 mean a failure to receive and to send, so that 13 may also stand for
-    a missing output file.
-    """
-    match = _DIRECTION.search((reason or "")[:2000])
-    if match is None:
-        return code
-    return OUTPUT if match["output"] else INPUT
-
-
 _ERRNO: Final = re.compile(r"\(errno (\d{1,4})\)")
 
 
@@ -375,11 +351,11 @@ def hold_codes(
     code: int | None, subcode: int | None, reason: str | None
 ) -> tuple[int | None, int | None]:
     """The codes of a hold; where none are logged, those that its reason implies for a transfer."""
-    match = _DIRECTION.search((reason or "")[:2000]) if code is None else None
-    if match is None:
+    implied = transfer_code(None, reason) if code is None else None
+    if implied is None:
         return code, subcode
     errno = _ERRNO.search(reason or "")
-    return (OUTPUT if match["output"] else INPUT), int(errno[1]) if errno else None
+    return implied, int(errno[1]) if errno else None
 
 
 def transfer_urls(reason: str | None) -> tuple[str, ...]:
@@ -403,8 +379,7 @@ def _transfer_refusal(code: int, reason: str) -> Advice | None:
 def hold_advice(code: int | None, subcode: int | None, reason: str | None) -> Advice:
     """The advice on a hold; taken from its reason where that says more than the codes."""
     code, subcode = hold_codes(code, subcode, reason)
-    if code in (OUTPUT, INPUT):
-        code = transfer_code(code, reason)
+    code = transfer_code(code, reason)
     request = exceeded_request(code, subcode, reason)
     if request is not None and code == OUT_OF_RESOURCES:
         subcode = 102 if request == "request_memory" else 104

@@ -14,11 +14,13 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from metlmon.health.advice import INPUT, OUTPUT, Advice, hold_advice, hold_codes, transfer_urls
+from metlmon.health.advice import Advice, hold_advice, hold_codes, transfer_urls
 from metlmon.health.types import KINDS, HealthEntry, Severity
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.reasons import (
     CODES_WITHOUT_CAUSE,
+    INPUT,
+    OUTPUT,
     code_name,
     find_policy,
     with_common_numbers,
@@ -113,7 +115,7 @@ class Group:
         if len(self._holds) > 1 and _is_cause(hold := next(iter(self._holds.values()))):
             common = with_common_numbers(hold.cause, self._holds)
             fields["text"] = hold_text(replace(hold, reason=common))
-        code = fields.get("code")
+        code, reason = fields.get("code"), fields.get("reason")
         return HealthEntry(
             key=f"{self.kind} {self.key}" if self.open else f"{self.kind} {self.key} past",
             kind=self.kind,
@@ -126,7 +128,7 @@ class Group:
             epochs_blocked=self.blocked,
             since=self.since,
             until=None if self.open else self.until,
-            code_name=(code_name(code) or None) if code is not None else None,
+            code_name=(code_name(code, reason) or None) if code is not None else None,
             gpu_hours=self.seconds / HOUR,
             **fields,
         )

@@ -352,15 +352,47 @@ _NAMES: Final = dict(enumerate(_HOLD.split())) | dict(enumerate(_VACATE.split(),
 """Names of hold codes (below 1000) and vacate codes."""
 
 
-def code_name(code: int) -> str:
-    """``JobOutOfResources``: the name of a hold or vacate code; empty if it has none."""
-    return _NAMES.get(code, "")
+def code_name(code: int, reason: str | None = None) -> str:
+    """``JobOutOfResources``: the name of a hold or vacate code; empty if it has none.
+
+    ``reason``: that of a hold, since older versions swap the codes of transfers.
+    """
+    return _NAMES.get(transfer_code(code, reason) or code, "")
 
 
-def code_text(code: int, subcode: int | None = None) -> str:
-    """``34/102 JobOutOfResources``: number and name, with the subcode if it is known."""
+OUTPUT, INPUT = 12, 13
+"""Hold codes of transfers."""
+
+_DIRECTION: Final = re.compile(
+    r"(?P<output>transfer output files|STARTER at \S{1,80} failed to (?:send|upload)"
+    r"|SHADOW at \S{1,80} failed to (?:receive|download))"
+    r"|(?P<input>transfer input files|SHADOW at \S{1,80} failed to (?:send|upload)"
+    r"|STARTER at \S{1,80} failed to (?:receive|download))",
+    re.IGNORECASE,
+)
+
+
+def transfer_code(code: int | None, reason: str | None) -> int | None:
+    """The hold code that matches the direction of a failed transfer; others as they are.
+
+    In older versions 12 and 13 mean a failure to receive and to send, so that 13 may also stand for
+    a missing output file. Without a code the reason alone decides.
+    """
+    if code not in (OUTPUT, INPUT, None):
+        return code
+    match = _DIRECTION.search((reason or "")[:2000])
+    if match is None:
+        return code
+    return OUTPUT if match["output"] else INPUT
+
+
+def code_text(code: int, subcode: int | None = None, reason: str | None = None) -> str:
+    """``34/102 JobOutOfResources``: number and name, with the subcode if it is known.
+
+    The number is the logged one. ``reason``: as for :func:`code_name`.
+    """
     number = str(code) if subcode is None else f"{code}/{subcode}"
-    return f"{number} {code_name(code)}".rstrip()
+    return f"{number} {code_name(code, reason)}".rstrip()
 
 
 def signal_text(number: int) -> str:

@@ -571,7 +571,7 @@ def hidden_columns() -> list[Column[Epoch]]:
 
 def code_of(row: Cause) -> str:
     """The code and its name: ``1023/0 JobRemoved``; "" if there is none."""
-    return "" if row.code is None else code_text(row.code, row.subcode or 0)
+    return "" if row.code is None else code_text(row.code, row.subcode or 0, row.example)
 
 
 def _hours_writer(rows: Iterable[GroupUsage | SiteGpuUsage]) -> Callable[[float], str]:
@@ -1216,6 +1216,6 @@ def _epoch(row: Execution, _: int | None) -> Line:
 
 
 def _cause(row: Execution) -> str:
-    code = f"{code_text(row.code, row.subcode or 0)}: " if row.code else ""
+    code = f"{code_text(row.code, row.subcode or 0, row.reason)}: " if row.code else ""
     cause = row.cause and with_common_numbers(row.cause, [row.reason])
     return "" if cause is None else clip(code + cause, 400)

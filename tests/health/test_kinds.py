@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from metlmon.cli.status_text import held_line
 from metlmon.health.advice import HOLD_ADVICE, VACATE_ADVICE
 from metlmon.health.build import make_health
 from metlmon.health.types import CALM, Health, Severity
 from metlmon.model.queue import HELD, QueueJob, QueueSnapshot
-from metlmon.model.reasons import code_name
+from metlmon.model.reasons import code_name, code_text
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.types import AnnexState
 from metlmon.pool.types import DAG_ACTS, RUN_ACTS, PoolAction
+from metlmon.text import spans
 from tests.conftest import Shared
 from tests.health.ensembles import (
     EventLog,
@@ -518,3 +520,11 @@ def test_policy_in_the_queue_gives_the_removal_time(tmp_path: Path) -> None:
     more = f"{policy} && NumHolds > 3"
     unsure = replace(of_queue, queue=with_policy(cluster, more))
     assert only(make_health(unsure), "held").removal_at is None
+
+
+def test_code_of_an_old_transfer_is_named_by_its_direction() -> None:
+    """In older versions 13 is a failure to send, also of output."""
+    reason = "Error from slot1@c1: STARTER at 10.0.0.2 failed to send file(s) to <10.0.0.1:9618>"
+    assert code_text(13, 2, reason) == "13/2 TransferOutputError"
+    assert code_text(13, 2) == code_text(13, 2, "no such file") == "13/2 TransferInputError"
+    assert "(13 TransferOutputError)" in spans.text(held_line("run1", 13, reason))
