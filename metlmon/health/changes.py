@@ -238,7 +238,7 @@ def _add_epochs(groups: _Groups, facts: HealthFacts) -> None:
 
 
 def _add_dagmans(groups: _Groups, facts: HealthFacts) -> None:
-    """Add starts and ends of DAGMan, its restarts, and its hold, each separately."""
+    """Add starts and ends of DAGMan, its restarts, holds and releases, each separately."""
     for life in facts.ledger.dagmans:
         job = f" (job {life.cluster})" if life.cluster is not None else ""
         began = f"from {life.rescue}" if life.rescue else "from the beginning"
@@ -251,10 +251,10 @@ def _add_dagmans(groups: _Groups, facts: HealthFacts) -> None:
             state = life.state.value if life.state is not None else "ended"
             wrote = f", wrote {life.wrote}" if life.wrote else ""
             groups.add(ended, life.end, f"{state}{wrote}{job}", dag=life.dag, same=life)
-    for row in facts.status.dags:
-        if row.hold is not None:
-            reason = row.hold.reason or "no reason logged"
-            groups.add(ChangeKind.HELD, row.hold.time, f"DAGMan itself: {reason}", dag=row.file)
+        for hold, released in life.holds:
+            text = f"DAGMan itself: {hold.reason or 'no reason logged'}"
+            groups.add(ChangeKind.HELD, hold.time, text, dag=life.dag)
+            groups.add(ChangeKind.RELEASED, released, text, dag=life.dag)
 
 
 def _bad_sites(since: datetime, facts: HealthFacts) -> Iterator[Change]:

@@ -113,7 +113,8 @@ class DagmanJob(Struct):
 
     ``last_execute``: its newest 001. ``stopped_at``: the first 004, 012 or 013 after that.
     ``removal``: the reason of its removal (event 009). ``restarts``: the time of each 001 without a
-    004 before it: the schedd was restarted, and has started DAGMan again.
+    004 before it: the schedd was restarted, and has started DAGMan again. ``hold``: the one that
+    lasts; ``holds``: all of them, and when each was released.
     """
 
     cluster: int
@@ -126,6 +127,7 @@ class DagmanJob(Struct):
     return_value: int | None = None
     removal: str | None = None
     restarts: list[datetime] = field(default_factory=list)
+    holds: list[tuple[DagmanHold, datetime | None]] = field(default_factory=list)
 
     def add(self, event: Event) -> None:
         """Apply an event of the job; a restart of the schedd repeats the 001."""
@@ -133,7 +135,8 @@ class DagmanJob(Struct):
             case 1:
                 if self.last_execute is not None and self.stopped_at is None:
                     self.restarts.append(event.time)
-                self.last_execute, self.stopped_at, self.hold = event.time, None, None
+                self.last_execute, self.stopped_at = event.time, None
+                self._end_hold(event.time)
             case 4:
                 self.stopped_at = self.stopped_at or event.time
             case 5:
@@ -153,9 +156,15 @@ class DagmanJob(Struct):
                     held.code if held else None,
                     held.subcode if held else None,
                 )
+                self.holds.append((self.hold, None))
             case 13 if self.hold is not None:
                 # The schedd may log the 001 of a released job first: then it is running.
-                self.stopped_at, self.hold = self.stopped_at or event.time, None
+                self.stopped_at = self.stopped_at or event.time
+                self._end_hold(event.time)
+
+    def _end_hold(self, time: datetime) -> None:
+        if self.hold is not None:
+            self.holds[-1], self.hold = (self.hold, time), None
 
 
 def add_dagman_event(jobs: list[DagmanJob], event: Event) -> None:

@@ -773,6 +773,7 @@ class SnapshotBuilder:
                     wrote=wrote[-1] if wrote else None,
                     restarts=tuple(starts[1:]),
                     refused=run.refused,
+                    holds=tuple(run.job.holds) if run.job is not None else (),
                 )
 
     def _fault(self, key: NodeKey) -> NodeFault:

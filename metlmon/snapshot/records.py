@@ -906,6 +906,7 @@ class DagmanLife(Struct, frozen=True):
     ``state``: the one in which it left the DAG, None while it runs. ``rescue``: the rescue file
     with which it began, ``wrote``: the one that it wrote. ``restarts``: when further processes of
     it were started. ``refused``: it ended at once because another DAGMan was running.
+    ``holds``: those of its own job, and when each was released.
     """
 
     dag: str
@@ -917,6 +918,7 @@ class DagmanLife(Struct, frozen=True):
     wrote: str | None = None
     restarts: tuple[datetime, ...] = ()
     refused: bool = False
+    holds: tuple[tuple[DagmanHold, datetime | None], ...] = ()
 
 
 class LogRow(Struct, frozen=True):

@@ -19,8 +19,11 @@ from metlmon.stats.estimates import make_forecast
 from metlmon.tables.changes import estimate_text
 from screens.changes import ChangesScreen
 from tests.support.commands import Captured, json_output, text_output
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log
 from tests.support.recordings import FIXTURES
 from tests.support.recordings import opened as read
+from tests.support.records import stats_input
 from tests.support.static_sessions import opened, session
 
 EVENT = re.compile(
@@ -165,3 +168,17 @@ async def test_screen_lists_changes_since_the_last_look() -> None:
         assert "from the beginning" in seen.lines[0]
         await seen.press("v")
         assert "when you last looked" in seen.lines[0]
+
+
+def test_hold_of_dagman_is_a_change_after_its_release(tmp_path: Path) -> None:
+    """As those of jobs are; a released job may be logged as running before its 013."""
+    dagdir, log = Dagdir(tmp_path), Log().submit(50).execute(50)
+    log.hold(50, reason="too big").execute(50).release(50).hold(50).release(50).hold(50).remove(50)
+    dagdir.write("run.dag.dagman.log", log.data)
+    found = changes_since(stats_input(dagdir.reader().snapshot_builder()), datetime.min).changes
+    ada, policy = "DAGMan itself: via condor_hold (by user ada)", "DAGMan itself: too big"
+    counted = {
+        (change.kind, change.text): change.number for change in found if change.dag == "run.dag"
+    }
+    assert counted[ChangeKind.HELD, policy] == counted[ChangeKind.RELEASED, policy] == 1
+    assert (counted[ChangeKind.HELD, ada], counted[ChangeKind.RELEASED, ada]) == (2, 1)
