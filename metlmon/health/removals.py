@@ -17,15 +17,12 @@ from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group, HoldCause, hold_cause, hold_text, shorten
 from metlmon.health.types import Severity
 from metlmon.model.job_events import JobKey, NodeKey
-from metlmon.model.reasons import find_policy, held_limit
+from metlmon.model.reasons import find_policy
 from metlmon.model.states import State
 from metlmon.snapshot.records import Execution, Hold, Job, NodeFault, job_key, submission_key
-from metlmon.text.formatting import duration
-
-_DAY: Final = 86400
+from metlmon.snapshot.row_text import policy_remover, policy_words
 
 _USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
-_NAMES_POLICY: Final = re.compile(r"periodic_?remove", re.IGNORECASE)
 _WITH_DAG: Final = re.compile(
     r"DAG Removed:|OtherJobRemoveRequirements = DAGManJobId(?: =\?= (\d{1,12}))?"
 )
@@ -64,21 +61,17 @@ def removal_of(
     if with_dag:
         policy = find_policy(dag_reason)
         if policy is not None:
-            who = _policy_words(policy.expression, system=policy.is_system)
+            who = policy_words(policy)
             return Removal("removed-by-policy", f"{who}, with its DAG", policy.expression, True)
         if (dag_reason or "").startswith(BY_DAGMAN):
             return removal_of(dag_reason)
         user = _USER.search(text) or _USER.search(dag_reason or "")
         who = user[1] if user else "a user"
         return Removal("removed-by-user", f"removed by {who} (condor_rm of the DAG)", None, True)
-    policy = find_policy(text)
-    if policy is not None and policy.removes:
-        who = _policy_words(policy.expression, system=policy.is_system)
-        return Removal("removed-by-policy", who, policy.expression)
-    if _NAMES_POLICY.search(text[:2000]):
-        # SYSTEM_PERIODIC_REMOVE_REASON replaces the text that names the expression.
-        whose = "the access point's policy" if "SYSTEM_" in text else "the job's policy"
-        return Removal("removed-by-policy", f"removed by {whose}: {text}")
+    if remover := policy_remover(text):
+        policy = find_policy(text)
+        expression = policy.expression if policy is not None and policy.removes else None
+        return Removal("removed-by-policy", remover, expression)
     user = _USER.search(text)
     if user is not None and not text.startswith(BY_DAGMAN):
         return Removal("removed-by-user", f"removed by {user[1]} (condor_rm)")
@@ -88,16 +81,6 @@ def removal_of(
             detail = "another job of the node failed"
         return Removal("run-removed", f"removed by DAGMan: {detail}")
     return Removal("run-removed", f"removed: {text}" if text else "removed, no reason logged")
-
-
-def _policy_words(expression: str, *, system: bool) -> str:
-    whose = "the access point's policy" if system else "the job's policy"
-    limit = held_limit(expression)
-    if limit is None:
-        return f"removed by {whose}"
-    days = limit // _DAY
-    length = f"{days} d" if limit % _DAY == 0 else duration(limit)
-    return f"removed by {whose} (held > {length})"
 
 
 def last_hold(job: Job) -> Hold | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.dagman.records import Node, Workflow
+from metlmon.dagman.records import Node, NodeKind, Workflow
 from metlmon.dagman.reports import rescue_number
 from metlmon.eventlog.events import Held, RemoteError, UsageRow, event_name, usage_rows
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
@@ -393,12 +393,19 @@ class SnapshotBuilder:
         )
 
     def _reason(self, key: NodeKey) -> str | None:
-        """Why a node failed, by DAGMan alone; for a futile one, the end of the DAG on purpose."""
+        """Why a node failed, by DAGMan alone; else how its DAG ended where that left it so."""
         state, abort = self._derivation.states[key], self._derivation.aborts.get(key[0])
         if state.state is State.FUTILE and abort is not None and abort.ended(key, state):
             return f"the DAG was ended on purpose: {abort.text}" if abort.on_purpose else None
         failure = self.failure(key)
+        if failure is None and state.state is State.WAITING and self._is_late_service(key):
+            return "its DAG ended before it was submitted"
         return failure.text if failure is not None else None
+
+    def _is_late_service(self, key: NodeKey) -> bool:
+        """Whether this is a SERVICE node of a DAG that has ended."""
+        is_service = self._derivation.nodes[key].node.kind is NodeKind.SERVICE
+        return is_service and self.ensemble.dag_state(key[0])[0] in ENDED
 
     def failure(self, key: NodeKey) -> NodeFailure | None:
         """Why a node failed, unless its job did: by DAGMan's files, or its POST script's event."""

@@ -1043,8 +1043,9 @@ class NodeRow(Node, frozen=True, kw_only=True):
     of parents, ``unfinished_parents`` of which are not done; ``waits_for`` names the first of
     these. ``stopped_by``: the rule by which the gate of its run skipped it. ``reason``: DAGMan's
     reason for a failure that the job's events do not show; for a futile node, the end of the DAG on
-    purpose. ``failed_ancestor``: for a futile node, the failed ancestor. ``submissions``: by the
-    logs or, if none has a job of it, by DAGMan's files.
+    purpose; for a SERVICE node that waits, the end of the DAG. ``failed_ancestor``: for a futile
+    node, the failed ancestor. ``submissions``: by the logs or, if none has a job of it, by DAGMan's
+    files.
     """
 
     kind: str

@@ -6,12 +6,14 @@ Pure functions, shared by commands and screens.
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final
 
 from metlmon.jobfiles.error_lines import NO_ERRORS, Errors
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
+from metlmon.model.reasons import RemovalPolicy, find_policy, held_limit
 from metlmon.model.run import GateStatus
 from metlmon.model.states import FAILED_JOB, TERMINAL, DagState, State
 from metlmon.snapshot.records import DagRow, Epoch, NodeRow, Run, SideCounts, Status, job_key
@@ -21,6 +23,7 @@ from metlmon.text.formatting import (
     Symbol,
     clip,
     count,
+    duration,
     epoch_number,
     moment,
     number,
@@ -63,10 +66,39 @@ def job_result_text(row: NodeRow | Epoch, errors: Errors) -> str:
         known = error is not None and error.line is not None
         text = f"exit {row.job_return}" if known else f"return value {row.job_return}"
     elif row.job_state is State.REMOVED:
-        text = "its job was removed"
+        removal = row.job.removal if row.job else None
+        text = f"its job was {policy_remover(removal) or 'removed'}"
     else:
         text = last.cause if last is not None and last.cause else "its job failed"
     return error.explain(text) if error is not None else text
+
+
+def policy_remover(reason: str | None) -> str | None:
+    """``removed by the job's policy (held > 1 d)``; None if a reason names no such policy."""
+    text = " ".join((reason or "").split())
+    policy = find_policy(text)
+    if policy is not None and policy.removes:
+        return policy_words(policy)
+    if _NAMES_POLICY.search(text[:2000]):
+        # SYSTEM_PERIODIC_REMOVE_REASON replaces the text that names the expression.
+        whose = "the access point's policy" if "SYSTEM_" in text else "the job's policy"
+        return f"removed by {whose}: {text}"
+    return None
+
+
+def policy_words(policy: RemovalPolicy) -> str:
+    """``removed by the access point's policy (held > 1 d)``."""
+    whose = "the access point's policy" if policy.is_system else "the job's policy"
+    limit = held_limit(policy.expression)
+    if limit is None:
+        return f"removed by {whose}"
+    days = limit // _DAY
+    length = f"{days} d" if limit % _DAY == 0 else duration(limit)
+    return f"removed by {whose} (held > {length})"
+
+
+_NAMES_POLICY: Final = re.compile(r"periodic_?remove", re.IGNORECASE)
+_DAY: Final = 86400
 
 
 def submission_text(dag: DagRow, this_year: int | None, last: bool = False) -> str:

@@ -16,7 +16,8 @@ from screens.overview import special_nodes
 from tests.support.acting_app import opened_to_act
 from tests.support.builder_feed import BuilderFeed
 from tests.support.commands import Captured, text_output
-from tests.support.event_logs import Log, read_ensemble
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.node_graphs import evaluated, evaluated_log, fan, fan_log
 from tests.support.screen_view import NARROW, WIDE, opened
 
@@ -195,15 +196,38 @@ def test_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
     assert sum(status.counted_states.values()) == 1
 
 
-def test_service_removed_by_a_user_is_removed() -> None:
+def test_service_that_was_not_submitted_before_the_end_is_not_awaited(tmp_path: Path) -> None:
+    """Of a living DAG it may still be submitted."""
+    dagdir = Dagdir(tmp_path, "JOB work a.sub\nSERVICE monitor m.sub\n")
+    dagdir.write("metl.log", Log().submit(2, "work").execute(2).terminate(2).data)
+    out = Out().start().submitted("work", 2)
+    for data, expected in (
+        (out.data, "not submitted yet"),
+        (out.exit().data, "its DAG ended before it was submitted"),
+    ):
+        dagdir.write("run.dag.dagman.out", data)
+        row = dagdir.reader().snapshot_builder().node_row(("run.dag", "monitor"))
+        assert (row.state, state_reason(row)) == (State.WAITING, expected)
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("via condor_rm (by user anna)", "its job was removed"),
+        (
+            "The system macro SYSTEM_PERIODIC_REMOVE expression "
+            "'(JobStatus == 5 && time() - EnteredCurrentStatus > 3600 * 24)' evaluated to TRUE",
+            "its job was removed by the access point's policy (held > 1 d)",
+        ),
+    ],
+)
+def test_removed_service_is_removed_by_whom_the_log_names(reason: str, expected: str) -> None:
     dag = "JOB work a.sub\nSERVICE monitor m.sub\n"
     log = Log().submit(1, "monitor").execute(1).submit(2, "work")
-    builder = read_ensemble(
-        {"run.dag": dag}, log.remove(1, reason="via condor_rm (by user anna)")
-    ).builder()
+    builder = read_ensemble({"run.dag": dag}, log.remove(1, reason=reason)).builder()
     row = builder.node_row(("run.dag", "monitor"))
     assert row.state is State.REMOVED
-    assert state_reason(row) == "its job was removed"
+    assert state_reason(row) == expected
 
 
 async def test_overview_names_special_nodes() -> None:
