@@ -133,10 +133,14 @@ def solve_chains(
             for supply in supplies
             if demands and supply.pool not in allowed
         ),
-        epochs_unplaced=max(
-            0.0, sum(demand.epochs_left for demand in demands) - sum(share.epochs for share in used)
-        ),
+        epochs_unplaced=_unplaced(demands, used),
     )
+
+
+def _unplaced(demands: Sequence[RunDemand], used: Sequence[PoolShare]) -> float:
+    """Epochs left of the demands without a share, without the error of the solver."""
+    left = sum(demand.epochs_left for demand in demands)
+    return max(0.0, round(left - sum(share.epochs for share in used), 6))
 
 
 def _classes(demands: Sequence[RunDemand], supplies: Sequence[PoolSupply]) -> list[RunClass]:
