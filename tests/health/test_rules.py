@@ -437,6 +437,7 @@ def test_jobs_beside_a_dag_have_causes_names_and_advice_of_their_own(tmp_path: P
     dagdir.write("failed.log", Log().submit(7).execute(7).terminate(7, 3).data)
     dagdir.write("removed.log", Log().submit(8).remove(8).data)
     of = stats_input(read_dagdir(tmp_path))
+    assert of.status.special_nodes == (), "no run of its DAG is beside A"
     failed, removal = entries(of)
     assert (failed.kind, failed.open, failed.act) == ("run-failed", True, None)
     assert failed.text == "7.0: exited with return value 3"

@@ -336,14 +336,6 @@ def test_jobs_beside_a_dag_do_not_change_its_numbers(tmp_path: Path) -> None:
     assert wall_seconds(stats_input(after))[status.runs[1].key] == 3600
 
 
-def test_nodes_of_a_dag_without_runs_are_not_listed_for_jobs_beside_it(tmp_path: Path) -> None:
-    """Other nodes are named beside the runs of their DAG, of which this one has none."""
-    dagdir = Dagdir(tmp_path, "JOB A a.sub\n")
-    dagdir.write("metl.log", Log().submit(77, "A").submit(5).data)
-    status = dagdir.reader().snapshot_builder().status()
-    assert ([run.run for run in status.runs], status.special_nodes) == (["5"], ())
-
-
 # --- reading and refusals ----------------------------------------------------------------------
 
 

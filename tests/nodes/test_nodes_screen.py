@@ -197,37 +197,25 @@ def test_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
 
 
 def test_service_that_was_not_submitted_before_the_end_is_not_awaited(tmp_path: Path) -> None:
-    """Of a living DAG it may still be submitted."""
-    dagdir = Dagdir(tmp_path, "JOB work a.sub\nSERVICE monitor m.sub\n")
-    dagdir.write("metl.log", Log().submit(2, "work").execute(2).terminate(2).data)
-    out = Out().start().submitted("work", 2)
-    for data, expected in (
-        (out.data, "not submitted yet"),
-        (out.exit().data, "its DAG ended before it was submitted"),
-    ):
-        dagdir.write("run.dag.dagman.out", data)
+    dagdir, out = Dagdir(tmp_path, "JOB work a.sub\nSERVICE monitor m.sub\n"), Out().start()
+    for reason in ("not submitted yet", "its DAG ended before it was submitted"):
+        dagdir.write("run.dag.dagman.out", out.data)
         row = dagdir.reader().snapshot_builder().node_row(("run.dag", "monitor"))
-        assert (row.state, state_reason(row)) == (State.WAITING, expected)
+        assert (row.state, state_reason(row)) == (State.WAITING, reason)
+        out.exit()
 
 
-@pytest.mark.parametrize(
-    ("reason", "expected"),
-    [
-        ("via condor_rm (by user anna)", "its job was removed"),
-        (
-            "The system macro SYSTEM_PERIODIC_REMOVE expression "
-            "'(JobStatus == 5 && time() - EnteredCurrentStatus > 3600 * 24)' evaluated to TRUE",
-            "its job was removed by the access point's policy (held > 1 d)",
-        ),
-    ],
-)
-def test_removed_service_is_removed_by_whom_the_log_names(reason: str, expected: str) -> None:
+POLICY = "The job attribute PeriodicRemove expression 'n > 9' evaluated to TRUE"
+REMOVERS = {"via condor_rm (by user anna)": "", POLICY: " by the job's policy"}
+
+
+@pytest.mark.parametrize("reason", REMOVERS)
+def test_removed_service_is_removed_by_whom_the_log_names(reason: str) -> None:
+    log = Log().submit(1, "monitor").execute(1).submit(2, "work").remove(1, reason=reason)
     dag = "JOB work a.sub\nSERVICE monitor m.sub\n"
-    log = Log().submit(1, "monitor").execute(1).submit(2, "work")
-    builder = read_ensemble({"run.dag": dag}, log.remove(1, reason=reason)).builder()
-    row = builder.node_row(("run.dag", "monitor"))
+    row = read_ensemble({"run.dag": dag}, log).builder().node_row(("run.dag", "monitor"))
     assert row.state is State.REMOVED
-    assert state_reason(row) == expected
+    assert state_reason(row) == f"its job was removed{REMOVERS[reason]}"
 
 
 async def test_overview_names_special_nodes() -> None:
