@@ -118,7 +118,7 @@ BELOW_HEADER: Final = 6
 
 
 MIN_PANE: Final = 6
-MAX_PANE: Final = 16
+MAX_PANE: Final = 24
 """Lines of the pane below the list, which shows the run under the cursor."""
 
 CURSOR_REST_SECONDS: Final = 0.1

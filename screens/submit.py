@@ -822,7 +822,7 @@ class LaunchScreen(ConfirmationBase):
         if self._written:
             new, existing = "written", "replaced"
         lines += [(), heading(count, room), *file_list(plan, new, existing)]
-        undo = "To take it back: D on its overview removes the DAG; the files stay."
+        undo = "To take it back: [a][D] on its overview removes the DAG; the files stay."
         return [*lines, (), line(" ", (undo, DIM))]
 
     # --- actions --------------------------------------------------------------------------

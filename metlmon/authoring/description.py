@@ -570,7 +570,7 @@ def description_files(request: Request, files: Sequence[PlannedFile]) -> tuple[P
     text = format_request(portable_request) + "\n"
     digests = {file.name: digest(file.data) for file in (*files, *copies)}
     text += _digest_lines({**digests, description_name(request.name): digest(text.encode())})
-    about = "what was asked for; metlmon new reads it"
+    about = "the request; metlmon new reads it"
     return (*copies, PlannedFile(description_name(request.name), text.encode(), False, about))
 
 

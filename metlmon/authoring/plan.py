@@ -150,5 +150,5 @@ def _gate_files(request: Request, runs: Sequence[RunPlan]) -> Iterator[PlannedFi
     if request.gate is None:
         return
     rules = rules_text(request, runs, [checkpoint_directory(run.uuid) for run in runs])
-    yield PlannedFile(SCRIPT, script_content(), True, "decides before each node whether it runs")
+    yield PlannedFile(SCRIPT, script_content(), True, "decides for each node if it runs")
     yield PlannedFile(rules_file(request.name), rules.encode(), False, "the gate's rules and runs")
