@@ -570,6 +570,8 @@ def exclusion_preview(
     refused = refused or jobs_missing(snapshot, [target(row) for row in jobs])
     if refused is None and not targets and not dags:
         refused = _nothing_to_do(on, exclude, left_out, waiting, uncovered)
+    if refused is not None and not exclude:
+        line = None
     running = len(jobs) - len(waiting) if exclude else 0
     effects = _effects(on, exclude, len(targets), running, bound, dags)
     if line is not None:

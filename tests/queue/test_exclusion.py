@@ -105,7 +105,7 @@ def test_exclusion_without_jobs_is_no_error(
     act: PoolAction, jobs: tuple[QueueJob, ...], why: str, already: bool
 ) -> None:
     made = preview(act, row(1), jobs=jobs)
-    assert (made.request, made.refused) == (None, why)
+    assert (made.request, made.refused, made.line is None) == (None, why, act is INCLUDE)
     assert is_already_done(made) is already
 
 
