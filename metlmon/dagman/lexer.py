@@ -281,3 +281,12 @@ def shown(token: str) -> str:
     redacted = redact_secrets(head[: 16 * _QUOTED_CHARACTERS])
     text = "".join(c if c.isprintable() else "?" for c in redacted[:_QUOTED_CHARACTERS])
     return text if head == token and len(head) <= _QUOTED_CHARACTERS else f"{text}…"
+
+
+def shown_file(name: str) -> str:
+    """Format the name of a file for a message: as :func:`shown`, but a long path keeps its end."""
+    redacted = redact_secrets(name[: 16 * _QUOTED_CHARACTERS + 1])
+    is_long = _QUOTED_CHARACTERS < len(redacted) <= 16 * _QUOTED_CHARACTERS
+    if not is_long or "/" not in redacted or "=" in name:
+        return shown(name)
+    return "…" + "".join(c if c.isprintable() else "?" for c in redacted[-_QUOTED_CHARACTERS:])

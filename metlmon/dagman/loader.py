@@ -45,7 +45,7 @@ from metlmon.dagman.commands import (
     keyword,
 )
 from metlmon.dagman.graph import Scope
-from metlmon.dagman.lexer import shown
+from metlmon.dagman.lexer import shown, shown_file
 from metlmon.dagman.parser import DagFile, parse_dag
 from metlmon.dagman.records import Node, NodeKind, Problem, Script, Workflow
 from metlmon.dagman.submit_description import (
@@ -265,9 +265,11 @@ class SubmitInfoResolver:
             base = there(self._files.base)
             searched = (dag_folder, self._home, join(self._home, folder))
             folders = dict.fromkeys(os.path.relpath(there(path), base) for path in searched)
-            text = f"submit file {shown(name)} cannot be read"
+            text = f"submit file {shown_file(name)} cannot be read"
             if list(folders) != ["."]:
-                text += f" in {', '.join(map(shown, folders))} as seen from the DAG file"
+                others = ", ".join(shown_file(each) for each in folders if each != ".")
+                beside = "beside the DAG file and " if "." in folders else ""
+                text += f" {beside}in {others} from the DAG file's directory"
             text += ": its log is not known"
             self._warn("missing-submit-file", node, text)
         return None
@@ -430,7 +432,7 @@ class _WorkflowLoader:
         path, dag = self._files.find_dag(name, directory, self._home, self._reading[-1].parent)
         self._workflow.references.add(path)
         if dag is None:
-            self._error("missing-file", command, f"{label} {shown(name)} cannot be read")
+            self._error("missing-file", command, f"{label} {shown_file(name)} cannot be read")
         elif path in self._reading:
             self._error("recursion", command, f"{label} {shown(name)} leads back to itself")
             return None
@@ -503,7 +505,7 @@ class _WorkflowLoader:
         self._workflow.references.add(path)
         subdag = None
         if dag is None:
-            text = f"sub-DAG {shown(name)} cannot be read: its nodes are not shown"
+            text = f"sub-DAG {shown_file(name)} cannot be read: its nodes are not shown"
             self._warn("missing-subdag", command, text)
         else:
             subdag = self._load_subdag(path, directory)

@@ -18,7 +18,7 @@ from typing import Final
 from metlmon.authoring.gate_config import INTERPRETER, SCRIPT
 from metlmon.authoring.lint.rules import LintContext, Positioned
 from metlmon.dagman.commands import ConfigCommand, JobstateCommand, ScriptCommand, ScriptKind
-from metlmon.dagman.lexer import shown
+from metlmon.dagman.lexer import shown, shown_file
 from metlmon.dagman.parser import SourceCommand
 from metlmon.dagman.records import Node
 from metlmon.dagman.submit_description import Description, file_names
@@ -89,7 +89,7 @@ class _FileChecker:
                 self._check_inputs(node, text)
                 self._check_queue_items(node, text)
             elif text is None and (name := node.submit):
-                message = f"the submit file {shown(name)} of {shown(node.name)} cannot be read"
+                message = f"the submit file {shown_file(name)} of {shown(node.name)} cannot be read"
                 self._report_missing("missing-submit-file", node, name, message)
         for (_, name), (_, kind, source, message) in self._missing_inputs.items():
             self._report_missing(kind, source, name, message)
@@ -105,7 +105,7 @@ class _FileChecker:
     def _report_missing(self, kind: str, source: Positioned, name: str, message: str) -> None:
         """Report the missing file ``name``, or collect it for the note."""
         if self._context.has_run:
-            self._files_not_here[shown(name)] = None
+            self._files_not_here[shown_file(name)] = None
         else:
             self._context.report(kind, source, message, about=name)
 
@@ -128,10 +128,12 @@ class _FileChecker:
             first = first_by_dag.setdefault(entry.file, file)
             # condor_submit_dag compares the names as written.
             if file != first:
-                message = f"the configuration file {shown(file)} is named behind {shown(first)}"
+                message = (
+                    f"the configuration file {shown_file(file)} is named behind {shown_file(first)}"
+                )
                 self._context.report("second-config", entry, message)
             if self._find(entry.file, file) is None:
-                message = f"the configuration file {shown(file)} is not there"
+                message = f"the configuration file {shown_file(file)} is not there"
                 self._context.report("missing-config", entry, message)
 
     def _check_directories(self) -> None:
@@ -141,7 +143,7 @@ class _FileChecker:
             if not node.dir or node.file not in context.names:
                 continue
             if self._find(node.file, node.dir) is None:
-                message = f"the directory {shown(node.dir)} of {shown(node.name)} is not there"
+                message = f"the directory {shown_file(node.dir)} of {shown(node.name)} is not there"
                 self._report_missing("missing-directory", node, node.dir, message)
         log = context.workflow.jobstate_log or ""
         directory = posixpath.dirname(log)
@@ -149,7 +151,7 @@ class _FileChecker:
             return
         for entry in context.all_commands():
             if isinstance(entry.command, JobstateCommand) and entry.command.file == log:
-                message = f"the directory of the JOBSTATE_LOG {shown(log)} is not there"
+                message = f"the directory of the JOBSTATE_LOG {shown_file(log)} is not there"
                 self._report_missing("missing-directory", entry, directory, message)
                 return
 
@@ -163,7 +165,7 @@ class _FileChecker:
             file = match[1].strip().strip('"')
             if file and self._find(node.file, file, node.dir or "") is None:
                 where = "which a queue line reads items from"
-                message = f"the file {shown(file)}, {where}, is not there"
+                message = f"the file {shown_file(file)}, {where}, is not there"
                 self._report_missing("missing-queue-items", statement, file, message)
 
     def _check_script(self, entry: SourceCommand, command: ScriptCommand) -> None:
@@ -176,12 +178,12 @@ class _FileChecker:
             )
             context.report("script-quoted", entry, message)
             return
-        label = f"{command.kind.name} script {shown(file)} of {shown(command.node)}"
+        label = f"{command.kind.name} script {shown_file(file)} of {shown(command.node)}"
         path = ""
         for directory in self._directories_of(command):
             found = self._find(entry.file, file, directory)
             if found is None:
-                place = f" (from {shown(directory)})" if directory else ""
+                place = f" (from {shown_file(directory)})" if directory else ""
                 message = f"the {label} is not there{place}"
                 self._report_missing("missing-script", entry, file, message)
                 return
@@ -223,7 +225,7 @@ class _FileChecker:
             return
         if base and self._find(node.file, base) is None:
             if initialdir:
-                message = f"the initialdir {shown(base)} of {shown(node.name)} is not there"
+                message = f"the initialdir {shown_file(base)} of {shown(node.name)} is not there"
                 self._report_missing("missing-directory", node, base, message)
             return
         for key, name in _transferred_files(values):
@@ -245,7 +247,7 @@ class _FileChecker:
             script = os.path.join(self._context.dagman_dir, base, name)
             if key == "executable" and _first_line(script).endswith("\r"):
                 source = text.last("executable") or text
-                message = f"the first line of the executable {shown(name)} ends in CR LF"
+                message = f"the first line of the executable {shown_file(name)} ends in CR LF"
                 self._context.report("script-crlf", source, message, about=name)
             return
         values = [statement.value for statement in text.statements if statement.key == key]
@@ -255,7 +257,7 @@ class _FileChecker:
         label, kind = "the file", "missing-input"
         if key == "executable":
             label, kind = "the executable", "missing-executable"
-        message = f"{label} {shown(name)}, which {shown(node.name)} takes along, is not there"
+        message = f"{label} {shown_file(name)}, which {shown(node.name)} takes along, is not there"
         kind = kind if first else "missing-later-input"
         self._missing_inputs[path] = first, kind, text.last(key) or text, message
 
@@ -351,7 +353,7 @@ def _check_locations(context: LintContext) -> None:
         text = context.description_of(node)
         statement = text.last("log", "userlog") if text is not None else None
         if statement is not None and (kind := network_type(directory, mounts)):
-            message = f"the log {shown(node.log)} lies on {kind}"
+            message = f"the log {shown_file(node.log)} lies on {kind}"
             context.report("network-file-system", statement, message)
 
 

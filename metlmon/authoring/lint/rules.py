@@ -450,6 +450,8 @@ class LintContext:
         self.commands: dict[str, list[SourceCommand]] = {}
         self.parts: dict[str, RunPart] = {}
         self._vars: dict[str, dict[tuple[str, str], int]] = {}
+        self.outer: list[LintContext] = []
+        """Those of the DAGs of which this is a sub-DAG."""
         self._has_run: bool | None = None
         node_files = {node.file for node in workflow.nodes.values()}
         for path in workflow.files:
@@ -477,13 +479,14 @@ class LintContext:
 
     @property
     def has_run(self) -> bool:
-        """Whether DAGMan has run the DAG.
+        """Whether DAGMan has run the DAG, or one of which it is a sub-DAG.
 
         If so, a missing file existed then, or was not needed.
         """
         if self._has_run is None:
             logged = any(map(self.files.exists, self._job_logs()))
-            self._has_run = logged or (self.submitted and not self._parse_failed())
+            own = logged or (self.submitted and not self._parse_failed())
+            self._has_run = own or any(context.has_run for context in self.outer)
         return self._has_run
 
     def logs_have_sites(self) -> bool:

@@ -18,7 +18,7 @@ from metlmon.authoring.lint.rules import (
     RequestedAmount,
 )
 from metlmon.config.settings import Settings
-from metlmon.dagman.lexer import shown
+from metlmon.dagman.lexer import shown, shown_file
 from metlmon.dagman.records import Workflow
 from metlmon.errors import InputError
 from metlmon.live.discovery import dag_files_of_other_names, read_workflows
@@ -52,12 +52,16 @@ def check(
         LintContext(workflow, normal_dagdir, files, settings, findings, requests)
         for workflow in _with_subdags(workflows)
     ]
+    by_workflow = {id(context.workflow): context for context in contexts}
+    for context in contexts:
+        for subdag in filter(None, context.workflow.subdags):
+            by_workflow[id(subdag)].outer.append(context)
     for context in contexts:
         for rule in RULES:
             rule.check(context)
     _check_shared_files(contexts, findings)
-    names = {id(context.workflow): context.name for context in contexts}
-    return LintResult(tuple(names[id(workflow)] for workflow in workflows), findings.all())
+    names = tuple(by_workflow[id(workflow)].name for workflow in workflows)
+    return LintResult(names, findings.all())
 
 
 def _dagdir_and_file(path: Path) -> tuple[Path, str | None]:
@@ -101,7 +105,7 @@ def _check_shared_files(contexts: list[LintContext], findings: Findings) -> None
                 by_path[os.path.normpath(context.dagman_dir / file)].append(context)
         for path, group in by_path.items():
             if len(group) > 1:
-                yield shown(os.path.relpath(path, group[0].dagman_dir)), group
+                yield shown_file(os.path.relpath(path, group[0].dagman_dir)), group
 
     for log, group in sharing(lambda workflow: {node.log for node in workflow.nodes.values()}):
         nodes = [name for context in group for name in context.workflow.nodes]

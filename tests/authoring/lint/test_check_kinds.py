@@ -43,7 +43,7 @@ ARGUMENTS = "--uuid $(run_uuid) --max-epochs $(epochs) --stop-after-epoch $(epoc
 
 PLAIN = "executable = train.sh\nlog = metl.log\n"
 
-SPLICE = "JOB A plain.sub\n"
+SPLICE, SUB = "JOB A plain.sub\n", "SUBDAG EXTERNAL S i.dag\n"
 
 S = "JOB a plain.sub\nJOB b plain.sub\nPARENT a CHILD b\n"
 
@@ -179,6 +179,7 @@ CASES: list[tuple[str, str, Files]] = [
     ("missing-directory", "ens.dag:6", dag("epoch1 eval.sub", "epoch1 eval.sub DIR sub")),
     ("missing-directory", "ens.dag:2", described("initialdir = runs/$(run_uuid)")),
     ("files-not-here", "ens.dag:None", train("data.txt", "date.txt", **{"ens.dag.dagman.out": ""})),
+    ("files-not-here", "i.dag:None", more(SUB, i_dag="JOB a a.sub\n", ens_dag_metrics="")),
     (
         "bare-requirement",
         "train.sub:6",
