@@ -285,8 +285,10 @@ def shown(token: str) -> str:
 
 def shown_file(name: str) -> str:
     """Format the name of a file for a message: as :func:`shown`, but a long path keeps its end."""
-    redacted = redact_secrets(name[: 16 * _QUOTED_CHARACTERS + 1])
-    is_long = _QUOTED_CHARACTERS < len(redacted) <= 16 * _QUOTED_CHARACTERS
-    if not is_long or "/" not in redacted or "=" in name:
+    # A longer one would be cut before secrets are found in it, perhaps within one.
+    if not _QUOTED_CHARACTERS < len(name) <= 16 * _QUOTED_CHARACTERS or "=" in name:
+        return shown(name)
+    redacted = redact_secrets(name)
+    if len(redacted) <= _QUOTED_CHARACTERS or "/" not in redacted:
         return shown(name)
     return "…" + "".join(c if c.isprintable() else "?" for c in redacted[-_QUOTED_CHARACTERS:])
