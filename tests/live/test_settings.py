@@ -144,7 +144,7 @@ def test_unreadable_file_is_reported(dagdir: Path) -> None:
         load_settings(dagdir)
     (dagdir / "metlmon.toml").unlink()
     (dagdir / "metlmon.toml").mkdir()
-    with pytest.raises(InputError, match="not UTF-8"):
+    with pytest.raises(InputError, match="cannot be read"):
         load_settings(dagdir)
 
 
