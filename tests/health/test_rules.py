@@ -442,7 +442,7 @@ def test_jobs_beside_a_dag_have_causes_names_and_advice_of_their_own(tmp_path: P
     assert (failed.kind, failed.open, failed.act) == ("run-failed", True, None)
     assert failed.text == "7.0: exited with return value 3"
     assert failed.steps[-1] == "Submit the jobs again"
-    # Whoever removes a job of no DAG means to.
+    # A job of no DAG is removed on purpose.
     assert (removal.kind, removal.open) == ("removed-by-user", False)
     lines = [text_of(line).strip() for line in health_text(make_health(of), None, None)]
     assert any(line.startswith("7 ·") for line in lines), lines

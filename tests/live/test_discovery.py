@@ -131,7 +131,7 @@ def test_errors_of_a_dag_that_ran_are_warnings(dagdir: Dagdir, kind: str, ending
     dagdir.write("t.sub", "executable = t.sh\n")
     dagdir.write(f"x.dag{ending}", b"")
     remedy = "one of these PARENT … CHILD lines" if kind == "cycle" else "x.dag"
-    assert remedy in refused(dagdir.path), "an empty log is no proof that it ran"
+    assert remedy in refused(dagdir.path), "an empty log does not prove that it ran"
     dagdir.write(f"x.dag{ending}", {".dagman.out": OUT, ".metrics": b"{}"}.get(ending, log_of(77)))
     reader = dagdir.reader()
     [dag] = reader.ensemble.dags.values()

@@ -218,7 +218,7 @@ def test_epochs_beyond_all_annexes_and_balances_are_counted() -> None:
     assert nowhere.runs[0].pools == ()
     assert nowhere.runs[0].reason == "no epoch of it fits into what the annexes and balances leave"
     pools = [supply(DELTA, 2.0, 1), supply(EXPANSE, 3.1, 2), supply(ANNEX, 1.7, 1, hours_left=13.0)]
-    assert solve_chains(runs(3, 3), pools).epochs_unplaced == 0, "the solver's error is no epoch"
+    assert solve_chains(runs(3, 3), pools).epochs_unplaced == 0, "the solver's error does not count"
 
 
 def test_plan_without_runs_or_pools_is_empty() -> None:
