@@ -358,7 +358,7 @@ _GIVE_THE_DAG: Final = "give the .dag file that you gave to condor_submit_dag, o
 
 
 def _is_of_another_program(workflow: Workflow) -> bool:
-    """Whether a file ``*.dag`` is none of DAGMan's, as a graph that Snakemake has drawn."""
+    """Whether another program wrote a file ``*.dag``, such as a graph of Snakemake."""
     if workflow.nodes or workflow.references or not (workflow.used and workflow.problems):
         return False
     try:

@@ -125,7 +125,7 @@ def test_validate_reports_all_errors(capsys: Captured, own: Path, user: Path) ->
         "read_only, side_node, site, site_aliases, tracking, train_node, tz (line 1)",
         f"{own}: tz is a text in quotes of at most 1000 characters (line 1)",
         f'{own}: metrics.goal is "min" or "max" (line 3)',
-        "3 errors: no command will run before they are mended",
+        "3 errors: no command will run until corrected",
     ]
     code, result = report_of(capsys, "validate", own.parent)
     assert code == Exit.USAGE

@@ -137,8 +137,7 @@ def _print_validation(configuration: Configuration) -> None:
         errors = count(len(configuration.problems), "error")
         stops = any(problem.key != OWN_COMMAND for problem in configuration.problems)
         effect = "no command will run" if stops else "these keys keep their own actions"
-        they_are = "it is" if len(configuration.problems) == 1 else "they are"
-        _print_line(f"{errors}: {effect} before {they_are} mended")
+        _print_line(f"{errors}: {effect} until corrected")
     elif read:
         files = " and ".join(str(source.path) for source in reversed(read))
         _print_line(f"{files}: no errors")
