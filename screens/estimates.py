@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from metlmon.live.feed import Snapshot
+from metlmon.snapshot.row_text import run_labels
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables.estimates import SURENESS_STYLES, columns
 from metlmon.tables.layout import empty_text, searched
 from metlmon.text import formatting
-from metlmon.text.formatting import clip, clip_middle, plain
+from metlmon.text.formatting import clip_middle, plain
 from metlmon.text.spans import (
     BOLD,
     DIM,
@@ -81,13 +82,13 @@ def _second_line(forecast: Forecast, room: int) -> Line:
     done = estimates_table.epochs_text(forecast)
     if forecast.remaining is None:
         return line((done, DIM))
-    slowest = next((run.run for run in forecast.runs if run.key == forecast.slowest_run), None)
+    slowest = run_labels(forecast.runs).get(forecast.slowest_run or "", "")
     sureness = forecast.remaining.quality
     if slots := estimates_table.slots_text(forecast):
         done = f"{done}, {slots}"
     parts = [
         line((done, DIM)),
-        line((f"critical path: {clip(slowest, 24)}", DIM)) if slowest else (),
+        line((f"critical path: {clip_middle(slowest, 24)}", DIM)) if slowest else (),
         line((f"confidence: {sureness}", SURENESS_STYLES[sureness])),
         line(("if the DAG keeps running", DIM)),
         line(("80 % interval", DIM)),

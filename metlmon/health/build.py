@@ -32,6 +32,7 @@ from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import ALIVE, ENDED, FAILED_JOB, DagState
 from metlmon.snapshot.records import DagRow, Status
+from metlmon.snapshot.row_text import run_labels
 
 RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
@@ -42,6 +43,7 @@ def make_health(stats_input: StatsInput) -> Health:
     ledger = facts.ledger
     gpu_hours = stats_input.status.hours
     stopped, left = len(facts.blocked.stopped), facts.blocked.left
+    runs = {run.key: run for run in (*stats_input.status.runs, *ledger.runs)}
     order = {run: number for number, run in enumerate(facts.runs)}
     entries = [_in_order(entry, order) for entry in _entries(facts)]
     if not stats_input.status.dags:
@@ -57,7 +59,8 @@ def make_health(stats_input: StatsInput) -> Health:
         jobs_queued=facts.jobs_queued,
         badput=gpu_hours.badput,
         ended_hours=gpu_hours.goodput + gpu_hours.badput,
-        names={run.key: run.run for run in (*stats_input.status.runs, *ledger.runs)},
+        names={key: run.run for key, run in runs.items()},
+        labels=run_labels(tuple(runs.values())),
         hour_unit=ledger.measure.short,
         item=ledger.item,
         unlogged=_is_unlogged(stats_input.status),

@@ -179,10 +179,13 @@ class Health(Struct, frozen=True):
 
     ``runs_stopped``: runs that cannot continue unless somebody acts; ``epochs_left``: their epochs
     that are not done; ``jobs_queued``: jobs in the queue according to the logs; ``names``: run
-    names by run key. ``badput``: of the ``ended_hours`` of all executions that have ended.
+    names by run key, and ``labels``: those with the DAG where several runs have the same name.
+    ``badput``: of the ``ended_hours`` of all executions that have ended.
     ``hour_unit``: the unit of all hours, such as ``GPU-h``. ``item``: what runs consist of, "job"
     for jobs without epochs. ``unlogged``: jobs were submitted, but no event log of any is here.
     """
+
+    json_omits: ClassVar = frozenset({"labels"})
 
     entries: tuple[HealthEntry, ...] = ()
     runs_total: int = 0
@@ -192,6 +195,7 @@ class Health(Struct, frozen=True):
     badput: float = 0.0
     ended_hours: float = 0.0
     names: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
     hour_unit: str = "GPU-h"
     item: str = "epoch"
     unlogged: bool = False
@@ -205,6 +209,10 @@ class Health(Struct, frozen=True):
     def closed_entries(self) -> tuple[HealthEntry, ...]:
         """Entries that are over."""
         return tuple(entry for entry in self.entries if not entry.open)
+
+    def label_of(self, run: str) -> str:
+        """The name of the run with this key, with its DAG where another one is called the same."""
+        return self.labels.get(run) or self.names.get(run, run)
 
     @property
     def worst(self) -> HealthEntry | None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from metlmon.health.types import KINDS, Health, HealthEntry, Severity
 from metlmon.model.states import DagState
 from metlmon.snapshot.records import DagRow, Status
-from metlmon.text.formatting import count, directory_name, number, plain
+from metlmon.text.formatting import clip_middle, count, directory_name, number, plain
 
 DONE: Final = "done"
 
@@ -122,7 +122,7 @@ class Message(Struct, frozen=True, kw_only=True):
 def make_message(dagdir: str, events: Iterable[NotifyEvent]) -> Message:
     """One message about several events of an ensemble."""
     return Message(
-        ensemble=plain(directory_name(dagdir), MAX_NAME),
+        ensemble=clip_middle(plain(directory_name(dagdir)), MAX_NAME),
         dagdir=plain(os.path.abspath(dagdir), MAX_TEXT),
         events=tuple(events),
     )
@@ -160,7 +160,7 @@ def _from_entry(entry: HealthEntry, name: str, health: Health) -> NotifyEvent:
     if not runs and entry.nodes > 1:
         where = f" · {count(entry.nodes, 'node')}"
     if len(runs) == 1:
-        where = f" · {plain(health.names.get(runs[0], runs[0]), MAX_NAME)}"
+        where = f" · {clip_middle(plain(health.label_of(runs[0])), MAX_NAME)}"
     return NotifyEvent(
         key=entry.key,
         name=name,
@@ -181,7 +181,7 @@ def _finished(status: Status) -> Sequence[NotifyEvent]:
             NotifyEvent(
                 key=f"{DONE}:{dag.file}",
                 name=DONE,
-                text=f"{plain(dag.file, MAX_NAME)} is done: {_nodes(dag)}",
+                text=f"{clip_middle(plain(dag.file), MAX_NAME)} is done: {_nodes(dag)}",
                 since=dag.ended,
             )
             for dag in done

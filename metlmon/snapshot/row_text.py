@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Final
+from typing import Final, Protocol
 
 from metlmon.jobfiles.error_lines import NO_ERRORS, Errors
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
@@ -22,6 +23,7 @@ from metlmon.text.formatting import (
     Colour,
     Symbol,
     clip,
+    clip_middle,
     count,
     duration,
     epoch_number,
@@ -46,16 +48,37 @@ MIN_COMMON_PREFIX: Final = 4
 """Minimum length of a common prefix that the second name omits."""
 
 
+class OfRun(Protocol):
+    """A row about one run: the run's key and name, and the file of its DAG."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def dag(self) -> str: ...
+
+
+def run_labels(runs: Sequence[OfRun]) -> dict[str, str]:
+    """The names of runs by key; ``run0 (b.dag)`` where several runs have the same name."""
+    number_of = Counter(row.run for row in runs)
+    return {
+        row.key: f"{row.run} ({row.dag})" if number_of[row.run] > 1 and row.dag else row.run
+        for row in runs
+    }
+
+
 def name_range(first: str, last: str) -> str:
     """``run0-train_epoch0 … 4``: two names, with their common prefix once."""
-    first, last = clip(first, MAX_NAME), clip(last, MAX_NAME)
     if first == last:
-        return first
+        return clip_middle(first, MAX_NAME)
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     # Numbers are not split: 18 … 20, not 18 … 0.
     prefix = "".join(character for character, _ in pairs).rstrip("0123456789")
     rest = last[len(prefix) :] if len(prefix) >= MIN_COMMON_PREFIX else last
-    return f"{first} … {rest or last}"
+    return f"{clip_middle(first, MAX_NAME)} … {clip_middle(rest or last, MAX_NAME)}"
 
 
 def job_result_text(row: NodeRow | Epoch, errors: Errors) -> str:

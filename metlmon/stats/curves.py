@@ -34,6 +34,7 @@ from metlmon.jobfiles.records import Point, Streamed, TrainingOutput, more_is_be
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import NodeKey
 from metlmon.snapshot.records import Epoch, Run
+from metlmon.snapshot.row_text import run_labels
 from metlmon.stats.totals import quartiles
 from metlmon.text.formatting import (
     Colour,
@@ -258,10 +259,11 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
         verb = "were improving" if not live else "improves" if len(known) == 1 else "improve"
         runs_text = f"{number(improving)} of {total} {verb}"
         runs_text += f", {number(early)} too early to say" if early else ""
+    labels = run_labels(metric_curves.runs)
     lost = [curve for curve in known if curve.diverged]
     short = f"{count(len(lost), 'run')} diverged" if lost else ""
     run_texts = ", ".join(
-        f"{clip_middle(curve.run, NAME_LIMIT)} "
+        f"{clip_middle(labels[curve.key], NAME_LIMIT)} "
         f"{f'is {curve_symbol(curve).word} since' if curve.course is Course.NAN else 'diverged in'}"
         f" epoch {epoch_text(curve.since_epoch)}"
         for curve in lost[:MAX_NAMED_RUNS]
@@ -269,7 +271,7 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
     flat = count_runs(Course.FLAT)
     return CurvesSummary(
         runs=runs_text,
-        best=_best_text(metric_curves),
+        best=_best_text(metric_curves, labels),
         diverged=run_texts if len(lost) <= MAX_NAMED_RUNS else short,
         diverged_short=short,
         flat=f"{count(flat, 'run')} on a plateau" if flat else "",
@@ -277,11 +279,11 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
     )
 
 
-def _best_text(metric_curves: Curves) -> str:
+def _best_text(metric_curves: Curves, labels: Mapping[str, str]) -> str:
     curve = metric_curves.best
     if curve is None or curve.best is None:
         return ""
-    name = clip_middle(curve.run, NAME_LIMIT)
+    name = clip_middle(labels[curve.key], NAME_LIMIT)
     return f"best {format_metric(curve.best.value)} {name} epoch {epoch_number(curve.best.epoch)}"
 
 

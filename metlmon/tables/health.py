@@ -186,7 +186,7 @@ def _extent(entry: HealthEntry) -> str:
 def _facts(entry: HealthEntry, health: Health, as_of: datetime | None) -> str:
     """``run0 run5 run8 · 9 epochs blocked · since 2 Jan 10:06 · 6.0 GPU-h badput``."""
     parts = (
-        runs_text(entry, health.names),
+        runs_text(entry, health),
         plain(entry.dag or "", 80) if not entry.runs else "",
         f"{count(entry.epochs_blocked, health.item)} blocked" if entry.epochs_blocked else "",
         since_text(entry, as_of),
@@ -195,12 +195,12 @@ def _facts(entry: HealthEntry, health: Health, as_of: datetime | None) -> str:
     return " · ".join(filter(None, parts))
 
 
-def runs_text(entry: HealthEntry, names: Mapping[str, str]) -> str:
+def runs_text(entry: HealthEntry, health: Health) -> str:
     """``run0 run5 run8``; the nodes if it concerns no runs."""
-    shown = [plain(names.get(run, run), 60) for run in entry.runs[:MAX_RUNS]]
+    shown = [clip_middle(plain(health.label_of(run)), 60) for run in entry.runs[:MAX_RUNS]]
     hidden = len(entry.runs) - len(shown)
     if not entry.runs:
-        shown = [plain(name, 60) for _, name in entry.node_keys[:MAX_RUNS]]
+        shown = [clip_middle(plain(name), 60) for _, name in entry.node_keys[:MAX_RUNS]]
         hidden = entry.nodes - len(shown)
     more = f" and {number(hidden)} more" if hidden > 0 and shown else ""
     return " ".join(shown) + more
@@ -235,7 +235,7 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
         title = entry.heading or KINDS[entry.kind].title
         named = title in entry.text or entry.text.split(" ")[0] == title.split(" ")[0]
         text = entry.text if named else f"{title}: {entry.text}"
-        extent = runs_text(entry, health.names) if len(entry.runs) == 1 else _extent(entry)
+        extent = runs_text(entry, health) if len(entry.runs) == 1 else _extent(entry)
         facts = ", ".join(part for part in (extent, lost, last) if part)
         closing = f" ({facts})" if facts else ""
         yield from _wrapped(f"{mark(entry)[0]} {text}{closing}", cells, 1, DIM)
@@ -294,7 +294,7 @@ def mark(entry: HealthEntry) -> tuple[str, TextStyle]:
 
 def run_names(health: Health, entry: HealthEntry) -> list[str]:
     """The names of the runs of an entry."""
-    return [clip_middle(plain(health.names.get(run, run)), NAME_LIMIT) for run in entry.runs]
+    return [clip_middle(plain(health.label_of(run)), NAME_LIMIT) for run in entry.runs]
 
 
 def serious(health: Health | None) -> list[HealthEntry]:
@@ -364,7 +364,7 @@ def filter_text(health: Health, entry: HealthEntry) -> str:
     """The text of an entry that a filter searches."""
     parts = [entry.kind, KINDS[entry.kind].title, entry.text, entry.heading]
     parts += [entry.reason, entry.advice, entry.site, entry.code_name, entry.policy, entry.dag]
-    parts += [health.names.get(run, run) for run in entry.runs]
+    parts += [health.label_of(run) for run in entry.runs]
     parts += [formatting.job_id(*job) for job in entry.jobs]
     return searched(*parts, "open" if entry.open else "closed")
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 from rich.cells import cell_len, set_cell_size
 
+from metlmon.snapshot.row_text import OfRun
 from metlmon.text import formatting
 from metlmon.text.formatting import UNKNOWN, Symbol
 from metlmon.text.spans import (
@@ -225,16 +226,6 @@ UNKNOWN_CELL: Final = line((UNKNOWN, DIM))
 def count_cell(value: int) -> Line:
     """A number, dim for 0."""
     return line((formatting.number(value), PLAIN if value else DIM))
-
-
-class OfRun(Protocol):
-    """A row about one run: the run's name, and the file of its DAG."""
-
-    @property
-    def run(self) -> str: ...
-
-    @property
-    def dag(self) -> str: ...
 
 
 def have_same_names(runs: Sequence[OfRun]) -> bool:

@@ -76,11 +76,12 @@ def test_healthy_recordings_have_no_open_entry(name: str) -> None:
     assert not health.open_entries
     assert health.closed_entries
     assert health.headline.line.startswith(ALL_WELL)
+    if name == "shared-log":
+        named = {health.label_of(run) for entry in health.entries for run in entry.runs}
+        assert named == {"run1 (a.dag)", "run1 (b.dag)"}
 
 
-def test_calm_headline_has_high_badput_and_its_cause(
-    shared: Shared,
-) -> None:
+def test_calm_headline_has_high_badput_and_its_cause(shared: Shared) -> None:
     health = make_health(read := recorded(shared("examples/metl-aws")))
     line = health.headline.line
     removed = sum(e.gpu_hours for e in health.closed_entries if e.kind == "removed-by-user")

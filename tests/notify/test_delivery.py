@@ -317,6 +317,7 @@ def test_event_has_its_cause_and_number_of_runs() -> None:
         ("failed", "run-failed (hold 12) · run7"),
         ("black-hole", "black-hole (hold 12)"),
     ]
+    assert found(entry(runs=(f"{'x' * 60}1",)))[0][1].endswith("x1"), "cut where names are alike"
     assert found(entry(nodes=12)) == [("held", "held (hold 12) · 12 nodes")]
     # What is closed, a note, or not wanted is none; each has a name that can be chosen.
     entries = entry(is_open=False), entry("log-gap"), entry(severity=Severity.NOTE)

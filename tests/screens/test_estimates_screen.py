@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
+from metlmon.model.states import State
+from metlmon.stats.estimates import Forecast, Interval, Rate, RunForecast, make_forecast
 from metlmon.tables import estimates as estimates_table
 from metlmon.text.spans import first_that_fits, text, width
 from screens.estimates import EstimatesScreen, head
@@ -77,6 +78,9 @@ def test_heading_fits_its_width(cells: int) -> None:
         report_of(remaining=None, missing_reason="x" * 300),
     ):
         assert all(width(line) <= cells for line in head(made, cells))
+    run = blank(RunForecast, key="0", run="run0", dag="a.dag", state=State.RUNNING)
+    made = report_of(runs=(run, replace(run, key="1", dag="b.dag")), slowest_run="1")
+    assert cells < 80 or "critical path: run0 (b.dag)" in text(head(made, cells)[1])
 
 
 # --- the header of the overview ----------------------------------------------------------------

@@ -12,6 +12,7 @@ from rich.cells import cell_len
 
 from metlmon.model.states import State
 from metlmon.snapshot.records import GpuHours, Run
+from metlmon.snapshot.row_text import name_range
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, Column, distinct_texts, fit_columns
 from metlmon.text import formatting, spans
@@ -221,6 +222,12 @@ def test_text_cut_in_the_middle_fits(text: str, cells: int) -> None:
     assert spans.width(spans.line(shown)) <= cells
     assert spans.width(spans.line(spans.crop_middle("run0 … check", cells))) <= cells
     assert "……" not in spans.crop_middle("run0 … check", cells)
+
+
+def test_range_of_long_names_has_both_ends() -> None:
+    shown = name_range(f"{'x' * 70}_0", f"{'x' * 70}_19")
+    assert shown.startswith("xxx"), shown
+    assert shown.endswith("xx_0 … 19")
 
 
 def test_other_nodes_are_shown_while_active() -> None:

@@ -234,10 +234,8 @@ def test_answer_names_what_matters() -> None:
     assert result.best == "best 0.2 b epoch 2"
     assert result.diverged == "c diverged in epoch 3"
     assert not result.all_improve
-    assert (
-        curves_summary(of_losses(a=(0.9,)), live=True).runs
-        == "1 run with one epoch: too early to say"
-    )
+    one = curves_summary(of_losses(a=(0.9,)), live=True)
+    assert one.runs == "1 run with one epoch: too early to say"
     assert curves_summary(of_losses(a=(0.9, 0.1)), live=True).runs == "1 of 1 run improves"
     assert curves_summary(of_losses(a=(0.9, 0.1)), live=False).all_improve
     begun = curves_summary(of_losses(a=(0.9, 0.1), b=(0.9,)), live=True)
@@ -245,6 +243,9 @@ def test_answer_names_what_matters() -> None:
     assert begun.all_improve
     many = curves_summary(of_losses(**{f"r{n}": (0.9, 0.4, 99.0) for n in range(4)}), live=False)
     assert many.diverged == "4 runs diverged"
+    twins = ROOT / "fixtures" / "shared-log"
+    result = curves_summary(curves(stats_input(read_dagdir(twins), files_in=twins)), live=True)
+    assert result.best == "best 0.376 run0 (a.dag) epoch 4"
 
 
 def test_running_epoch_is_reported_with_its_run() -> None:
