@@ -353,11 +353,11 @@ def _read_first(dagdir: Path) -> Iterator[Path]:
     yield from (dagdir / name for name in islice(names, MAX_READ_AHEAD))
 
 
-_NO_NODES: Final = "not a DAG file: no line of it is a JOB or any other node"
-_GIVE_THE_DAG: Final = "give the .dag file that you gave to condor_submit_dag, or its directory"
+NO_NODES: Final = "not a DAG file: no line of it is a JOB or any other node"
+GIVE_THE_DAG: Final = "give the .dag file that you gave to condor_submit_dag, or its directory"
 
 
-def _is_of_another_program(workflow: Workflow) -> bool:
+def is_of_another_program(workflow: Workflow) -> bool:
     """Whether another program wrote a file ``*.dag``, such as a graph of Snakemake."""
     if workflow.nodes or workflow.references or not (workflow.used and workflow.problems):
         return False
@@ -373,19 +373,19 @@ def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
     workflows = read_workflows(dagdir, only)
     first = workflows[0] if workflows else None
     if only is not None and first and first.used and not (first.nodes or first.references):
-        raise InputError(f"{dagdir / only}: {_NO_NODES}; {_GIVE_THE_DAG}")
-    others = [w for w in workflows if only is None and _is_of_another_program(w)]
+        raise InputError(f"{dagdir / only}: {NO_NODES}; {GIVE_THE_DAG}")
+    others = [w for w in workflows if only is None and is_of_another_program(w)]
     workflows = [w for w in workflows if w not in others]
     usable = [w for w in workflows if w.used or has_run_files(w)]
     errors = [next(p for p in w.problems if p.error) for w in workflows if w not in usable]
     if not usable and (errors or not others):
         raise InputError(_unusable_message(dagdir, errors))
     if not usable and not has_event_logs(dagdir):
-        raise InputError(f"{others[0].path}: {_NO_NODES}; {_GIVE_THE_DAG}")
+        raise InputError(f"{others[0].path}: {NO_NODES}; {GIVE_THE_DAG}")
     discovery = Discovery(problems=errors)
     for workflow in others:
         name = display_name(dagdir, workflow.path)
-        text = f"{_NO_NODES}; it is left out"
+        text = f"{NO_NODES}; it is left out"
         discovery.problems.append(Problem("unknown-command", name, None, text, error=False))
     seen: set[str] = set()
     for workflow in usable:

@@ -67,6 +67,9 @@ KINDS: Final[Mapping[str, Rule]] = {
     "unknown-command": Rule(
         _E, "Correct the word, or put # before the line: DAGMan refuses the whole DAG for it."
     ),
+    "not-a-dag": Rule(
+        _N, "Nothing, if it is a graph of another program; else write its nodes as JOB lines."
+    ),
     "byte-order-mark": Rule(_E, "Save the file as UTF-8 without a byte order mark."),
     "crlf": Rule(_N, "Convert it with dos2unix; scripts from the same editor would not run.", 1),
     "not-utf8": Rule(_W, "Save the file as UTF-8: names are compared byte by byte.", 1),

@@ -21,7 +21,14 @@ from metlmon.config.settings import Settings
 from metlmon.dagman.lexer import shown, shown_file
 from metlmon.dagman.records import Workflow
 from metlmon.errors import InputError
-from metlmon.live.discovery import dag_files_of_other_names, read_workflows
+from metlmon.live.discovery import (
+    GIVE_THE_DAG,
+    NO_NODES,
+    dag_files_of_other_names,
+    display_name,
+    is_of_another_program,
+    read_workflows,
+)
 from metlmon.live.file_access import check_dagdir
 from metlmon.text.formatting import listed
 
@@ -47,6 +54,12 @@ def check(
         raise InputError(
             f"no DAG file in {dagdir}{named}: give the directory where one is, or the file itself"
         )
+    foreign = [each for each in workflows if file_name is None and is_of_another_program(each)]
+    workflows = [workflow for workflow in workflows if workflow not in foreign]
+    if not workflows:
+        raise InputError(f"{foreign[0].path}: {NO_NODES}; {GIVE_THE_DAG}")
+    for workflow in foreign:
+        findings.add("not-a-dag", display_name(dagdir, workflow.path), None, NO_NODES)
     normal_dagdir = Path(os.path.normpath(dagdir))
     contexts = [
         LintContext(workflow, normal_dagdir, files, settings, findings, requests)

@@ -60,7 +60,7 @@ HOSTILE: dict[str, dict[str, str | bytes | Callable[[], str]]] = {
         **GOOD,
         "train.sub": TRAIN + "(" * LONG + "\n" + "TARGET.a && " * (LONG // 12) + "\n",
     },
-    "fifty thousand unknown commands": {"ens.dag": "NODE A a.sub\n" * 50_000},
+    "fifty thousand unknown commands": {"ens.dag": "JOB A a.sub\n" + "NODES A a.sub\n" * 50_000},
     "zero bytes": {
         "ens.dag": b"JOB A \0.sub\nSCRIPT PRE A \0\nINCLUDE \0\nCONFIG \0\nJOB B a.sub DIR \0\n"
         b"JOB C a.sub\nJOB r-train_epoch0 a.sub\n",

@@ -72,6 +72,7 @@ CASES: list[tuple[str, str, Files]] = [
     ),
     ("syntax", "ens.dag:19", more('VARS ALL_NODES queue_name="x"\n')),
     ("unknown-command", "ens.dag:19", more("RETRYS ALL_NODES 3\n")),
+    ("not-a-dag", "wf.dag:None", {**GOOD, "wf.dag": "digraph snakemake_dag {\n  1 -> 0\n}\n"}),
     ("byte-order-mark", "ens.dag:1", {**GOOD, "ens.dag": "\ufeff" + DAG}),
     ("crlf", "ens.dag:1", {**GOOD, "ens.dag": DAG.replace("\n", "\r\n")}),
     ("not-utf8", "ens.dag:19", {**GOOD, "ens.dag": DAG.encode() + b"# caf\xe9\n"}),
