@@ -33,7 +33,12 @@ from metlmon.authoring.graph import (
 from metlmon.authoring.request import Plan, PlanError, PlannedFile, Request, StopRules
 from metlmon.authoring.runs import CHECKPOINT_VARIABLE, SITE_VARIABLE, checkpoint_directory
 from metlmon.authoring.write_files import is_locked, leftovers, path_exists
-from metlmon.dagman.commands import DescriptionCommand, IncludeCommand, ScriptKind
+from metlmon.dagman.commands import (
+    DescriptionCommand,
+    IncludeCommand,
+    SavePointCommand,
+    ScriptKind,
+)
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.dagman.records import Node, Workflow
@@ -430,7 +435,7 @@ class ContinuationBuilder:
                     raise PlanError(text)
                 nodes[node.name] = node
                 edges += [(parent, node.name) for parent in parents]
-        lines = (*self._copied_lines({node.submit for node in nodes.values()}), *self._node_lines)
+        lines = (*self._copied_lines(nodes), *self._node_lines)
         # The most common retries would need no line each; only those of all nodes are shared.
         numbers = {(node.retries or 0, node.unless_exit) for node in nodes.values()}
         retries, unless_exit = numbers.pop() if len(numbers) == 1 else (0, None)
@@ -652,13 +657,15 @@ class ContinuationBuilder:
 
     # --- lines and rules ----------------------------------------------------------------------
 
-    def _copied_lines(self, submits: Collection[str]) -> list[str]:
-        """The old DAGs' global commands, and inline descriptions named in ``submits``."""
+    def _copied_lines(self, nodes: Mapping[str, GraphNode]) -> list[str]:
+        """The old DAGs' global commands, and inline descriptions and save points of these nodes."""
         copied: dict[str, None] = {}
+        submits = {node.submit for node in nodes.values()}
         for dag, _ in self._source_dags.values():
             for source, text in _commands(dag):
                 command = source.command
                 is_used = isinstance(command, DescriptionCommand) and command.name in submits
+                is_used |= isinstance(command, SavePointCommand) and command.node in nodes
                 if is_used or source.keyword in ("CONFIG", "MAXJOBS", "ENV", "SET_JOB_ATTR"):
                     copied[text] = None
         return list(copied)

@@ -28,7 +28,8 @@ SITES = ("delta", "expanse", "anvil", "delta")
 
 
 def dag(gated: bool = True, evaluated: bool = False, gates: bool = False) -> str:
-    lines = ["CONFIG dagman.config", "MAXJOBS few 2"]
+    lines = ["CONFIG dagman.config", "MAXJOBS few 2", "SAVE_POINT_FILE run0-train_epoch0"]
+    lines += ["SAVE_POINT_FILE run1-train_epoch3 last.save"]
     for run, uuid in RUNS.items():
         for epoch in range(EPOCHS):
             node = f"{run}-train_epoch{epoch}"
@@ -114,8 +115,10 @@ def test_incomplete_runs_continue_at_their_next_epoch(ended: EndedDag, capsys: C
     assert re.findall(r"^PARENT .*$", ended.second, re.MULTILINE) == [
         f"PARENT {run}-train_epoch2 CHILD {run}-train_epoch3" for run in ("run0", "run1")
     ]
-    for line in ("CONFIG dagman.config", "MAXJOBS few 2", "RETRY ALL_NODES 3"):
+    saved = "SAVE_POINT_FILE run1-train_epoch3 last.save"
+    for line in ("CONFIG dagman.config", "MAXJOBS few 2", "RETRY ALL_NODES 3", saved):
         assert f"\n{line}\n" in ended.second
+    assert "SAVE_POINT_FILE run0" not in ended.second
     assert "\nCATEGORY run1-train_epoch3 few\n" in ended.second
 
 
