@@ -250,7 +250,7 @@ def read_allowed(text: str) -> Constraint | None:
         high = float(match[3]) if match[3] else math.inf
     except ValueError:
         return None
-    return Constraint(whole=match[1] is not None, low=low, high=high)
+    return Constraint(whole=match[1] is not None, low=low, high=high) if low <= high else None
 
 
 # --- filling in -----------------------------------------------------------------------------

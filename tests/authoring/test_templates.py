@@ -62,6 +62,7 @@ def test_submit_description_without_header_is_a_template(tmp_path: Path) -> None
         ("# ship: nap.sh\n# ship: nap.sh\n", "nap.sub:2: nap.sh is shipped twice"),
         ("# allowed: rate 0..1\n", "nap.sub:1: "),
         ("# parameter: rate = 1\n# allowed: rate\n", "nap.sub:2: "),
+        ("# parameter: rate = 1\n# allowed: rate 3..1\n", "nap.sub:2: write '# allowed: "),
     ],
 )
 def test_bad_header_is_reported_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
