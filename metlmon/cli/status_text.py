@@ -155,7 +155,8 @@ def _count_lines(status: Status, width: int | None) -> list[Line]:
     counts, paused = status.counted_states, status.paused_epochs
     noun = status.item if counts is status.epoch_states else "node"
     inferred = sum(run.epochs_inferred for run in status.runs) if noun == "epoch" else 0
-    parts = [line((count(sum(counts.values()), noun) + ":", BOLD))]
+    total = sum(counts.values())
+    parts = [line((f"{count(total, noun)}{':' if total else ''}", BOLD))]
     numbers = [
         (STATES[state], counts[state] - (paused if state is State.PRE else 0)) for state in State
     ]
