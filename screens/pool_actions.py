@@ -301,9 +301,9 @@ def undo_text(preview: ActionPreview) -> str:
 
 
 def effect_lines(preview: ActionPreview, room: int, limit: int) -> list[Line]:
-    """The effect of the action and how to undo it, in ``limit`` lines each."""
-    undo = wrap(undo_text(preview), room, DIM, 1, limit) if preview.undo else []
-    return [*wrap(capitalized(preview.effect), room, indent=1, limit=limit), *undo]
+    """The effect of the action and how to undo it, in ``limit`` lines: of undo in half of them."""
+    undo = wrap(undo_text(preview), room, DIM, 1, limit // 2) if preview.undo else []
+    return [*wrap(capitalized(preview.effect), room, indent=1, limit=limit - len(undo)), *undo]
 
 
 def summary(results: Sequence[ActionResult]) -> list[Line]:
@@ -394,7 +394,7 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
             why = f"not now: {refusal_text(preview, 1000)}"
             listed = wrap(names, room, DIM, indent=1, limit=2) if len(row) > 1 else []
             return [*wrap(why, room, NOTE, 1, DETAIL_LINES - len(listed)), *listed]
-        return effect_lines(preview, room, 2)
+        return effect_lines(preview, room, DETAIL_LINES)
 
     def _under_cursor(self) -> MenuRow:
         key = self.query_one(Table).cursor
@@ -703,8 +703,8 @@ def site_lines(
     return lines
 
 
-EFFECT_LINES: Final = 3
-"""Maximum lines each for effect and undo; the job table needs the rest."""
+EFFECT_LINES: Final = 6
+"""Maximum lines for effect and undo; the job table needs the rest."""
 
 PRIORITY_LIMIT: Final = 2**31 - 1
 """JobPrio is a 32-bit number in the schedd."""

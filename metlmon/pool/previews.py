@@ -503,13 +503,12 @@ def _target(act: PoolAction, row: Run, jobs: tuple[Target, ...]) -> RunTarget:
 
 def _effect(act: PoolAction, runs: Sequence[RunTarget]) -> str:
     """The effect on the files and jobs of these runs."""
-    effect = ACTS[act].effect + _files_clause(
-        "deletes" if act is PoolAction.RESUME_RUN else "writes", runs
-    )
-    jobs = [job for run in runs for job in run.jobs]
-    if jobs:
-        effect += f", then removes {f'job {jobs[0].id}' if len(jobs) == 1 else f'{len(jobs)} jobs'}"
-    return effect
+    verb = "deletes" if act is PoolAction.RESUME_RUN else "writes"
+    effect = ACTS[act].effect
+    if jobs := [job for run in runs for job in run.jobs]:
+        removed = f"job {jobs[0].id}" if len(jobs) == 1 else f"{len(jobs)} jobs"
+        verb, effect = f"first {verb}", f"removes {removed}: {effect}"
+    return effect + _files_clause(verb, runs)
 
 
 def _files_clause(verb: str, runs: Sequence[RunTarget]) -> str:

@@ -107,7 +107,7 @@ ACTS: Final[Mapping[PoolAction, Act]] = {
     PoolAction.RELEASE: Act(
         on="jobs",
         phrase="release {}",
-        effect="in the queue for a machine again",
+        effect="in the queue for a machine again (a sub-DAG's DAGMan starts without one)",
         undo="hold",
         worker="release",
     ),
@@ -201,8 +201,8 @@ ACTS: Final[Mapping[PoolAction, Act]] = {
     PoolAction.STOP_NOW: Act(
         on="runs",
         phrase="stop {} now",
-        effect="the epoch under way is cut off, what it did since its last checkpoint is lost; it "
-        "and those after it are left out, for good; other runs continue",
+        effect="the epoch under way loses what it did since its last checkpoint; it and those "
+        "after it are left out, for good; other runs continue",
         undo="cannot be undone; metlmon continue resumes from the last checkpoint",
         worker="remove",
         files=("stop",),

@@ -10,6 +10,8 @@ from metlmon.pool import gate_requests, previews
 from metlmon.pool.previews import action_previews, is_already_done
 from metlmon.pool.types import RUN_ACTS, ActionPreview, PoolAction, QueueSnapshot, SelectedRun
 from metlmon.snapshot.records import Run
+from metlmon.text.spans import text
+from screens.pool_actions import effect_lines
 from tests.support.gate_rows import (
     STOPPED,
     UUID,
@@ -48,7 +50,9 @@ def test_stop_now_removes_the_running_job() -> None:
     made = offer(PoolAction.STOP_NOW, selected(run(), training(), evaluation), word=word)
     (target,) = made.request.runs
     assert [job.id for job in target.jobs] == ["7.0"], "evaluations of trained epochs go on"
-    assert made.effect.endswith(f"writes gate/ens/{UUID}.stop, then removes job 7.0")
+    assert made.effect.startswith("removes job 7.0: the epoch under way loses what it did since")
+    lines = effect_lines(replace(made, effect=made.effect.replace("7.0", "11845708.0")), 78, 4)
+    assert " ".join(map(text, lines[:3])).endswith(f"first writes gate/ens/{UUID}.stop")
     assert "cannot be undone" in made.undo
 
 
