@@ -149,6 +149,7 @@ class DagmanJob(Struct):
                     self.removal = redact_and_truncate(event.detail.reason)
             case 12:
                 self.stopped_at = self.stopped_at or event.time
+                self._end_hold(event.time)
                 held = event.detail if isinstance(event.detail, Held) else None
                 self.hold = DagmanHold(
                     event.time,
