@@ -1266,12 +1266,22 @@ class SubmitScreen(SnapshotScreen):
         self._message = ""
         self._refresh_if_mounted()
 
+    @property
+    def _field_under_cursor(self) -> RequestField | None:
+        cursor = self.query_one(FormView).cursor
+        return next((field for field in self._fields if field.name == cursor), None)
+
+    def footer_labels(self) -> Mapping[str, str]:
+        field = self._field_under_cursor
+        has_list = field is None or field.name in SEVERAL or self._choices(field)
+        return super().footer_labels() if has_list else {"choose": "next field"}
+
     def action_choose(self) -> None:
         """Open the list of the field under the cursor, or move to the next field."""
         form = self.query_one(FormView)
         if not form.has_focus:
             return
-        field = next((field for field in self._fields if field.name == form.cursor), None)
+        field = self._field_under_cursor
         if field is None:
             return
         noun, choices = SEVERAL.get(field.name), self._choices(field)

@@ -164,12 +164,14 @@ def previewed(lines: Sequence[object], name: str) -> str:
 async def test_field_takes_letters_pastes_and_edits(home: Path) -> None:
     async with pane(request_at(home)) as seen:
         await into(seen, "name", "abcd")
+        assert "enter next field" in seen.lines[-1]
         await seen.press("left", "left", "backspace", "X", "home", "Y", "delete", "end", "Z")
         assert "YXcdZ " in row(seen, "DAG name")
         await seen.press("ctrl+w")
         assert "YXcdZ" not in row(seen, "DAG name")
         await seen.press("down")
         assert "Shape" in seen.under_cursor
+        assert "enter choose" in seen.lines[-1]
         form = seen.app.screen.query_one(FormView)
         form.select("values.data")
         await seen.press("ctrl+u")
@@ -583,9 +585,7 @@ async def test_rules_of_the_gate_are_written(bundled: Path) -> None:
         assert (rules["patience"], rules["divergence"]) == (4, 2.5)
 
 
-async def test_form_suggests_fitting_requests_and_keeps_typed_ones(
-    bundled: Path,
-) -> None:
+async def test_form_suggests_fitting_requests_and_keeps_typed_ones(bundled: Path) -> None:
     path = dagdir(bundled / "past", [9000] * 6)
     options = AppOptions(submission_pool=FakePool())  # type: ignore[arg-type]
     async with opened(dagdir_feed(path), size=WIDE, options=options) as seen:
