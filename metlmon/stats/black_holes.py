@@ -58,7 +58,7 @@ def beta_quantile(share: float, a: float, b: float) -> float:
             low = middle
         else:
             high = middle
-    return (low + high) / 2
+    return (low + high) / 2 if low else 0.0
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:

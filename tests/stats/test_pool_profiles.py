@@ -172,6 +172,7 @@ def test_beta_quantiles_by_numerical_integration(a: float, b: float) -> None:
         # With x = u^(1/a) the integrand has no pole at 0.
         below = sum((1 - ((i + 0.5) / steps * x**a) ** (1 / a)) ** (b - 1) for i in range(steps))
         assert front * x**a / a * below / steps == pytest.approx(share, abs=3e-4)
+    assert beta_quantile(0.1, 0.02, 5.0) == 0.0, "not the error of the bisection"
 
 
 # --- black holes ------------------------------------------------------------------------------
