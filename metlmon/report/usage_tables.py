@@ -522,15 +522,16 @@ _CODE: Final = re.compile(r"(\d{1,4})/\S+")
 """A hold or vacate code with its subcode."""
 
 
-def code_text(text: str) -> str:
-    """The label of a cause: a code with its name."""
+def code_text(text: str, reason: str | None) -> str:
+    """The label of a cause: a code with its name, which may depend on its reason."""
     code = _CODE.fullmatch(text)
-    return f"{text} {code_name(int(code[1]))}".rstrip() if code else text
+    return f"{text} {code_name(int(code[1]), reason)}".rstrip() if code else text
 
 
 def cause_table(usage: ReportUsage) -> ReportTable:
     """Bad GPU-hours by cause; a cause with several reasons has a detail row for each."""
     badput = usage.total.totals.hours.badput
+    examples = {cause.key: cause.example for cause in usage.causes}
 
     def row(code: str, reason: str, executions: int, hours: float) -> Row:
         figures = {"executions": executions, "gpu_hours": hours, "share": ratio(hours, badput)}
@@ -554,7 +555,12 @@ def cause_table(usage: ReportUsage) -> ReportTable:
         "causes",
         "Badput by cause",
         (
-            _given("code", "Code", write=code_text, footnote="cause"),
+            _given(
+                "code",
+                "Code",
+                write=lambda key: code_text(key, examples.get(key)),
+                footnote="cause",
+            ),
             _given("reason", "Reason"),
             _given("executions", "Executions", Kind.COUNT, footnote="executions", drop=1),
             _given("gpu_hours", "GPU-hours", Kind.HOURS, footnote="badput"),

@@ -291,7 +291,7 @@ def cause_label(row: CauseRow) -> str:
     """The label of a cause: the code and its name, or metlmon's own words; never a reason."""
     if is_expiry(row.cause) or (row.code is None and OWN_CAUSES.fullmatch(row.cause)):
         return row.cause
-    return OTHER if row.code is None else code_text(row.code)
+    return OTHER if row.code is None else code_text(row.code, reason=row.example)
 
 
 def _add_estimate(samples: MetricSamples, forecast: Forecast, epoch_time: EpochTime) -> None:

@@ -176,6 +176,10 @@ def test_causes_count_executions_lost_after_a_checkpoint() -> None:
     assert usage.total.totals.bad_executions == 1
     held = cause_table(usage_of("holds")).rows[1]
     assert (held["reason"], len(held["parts"])) == ("2 different", 2)
+    # An older version, in which 13 is a failure to send.
+    log = Log().submit(77).execute(77).hold(77, 13, "STARTER at 10.0.0.1 failed to send file(s)")
+    table = cause_table(usage_of_log(log))
+    assert table.columns[0].text(table.rows[0]["code"]) == "13/0 TransferOutputError"
 
 
 # --- hidden compute and unknown epochs ----------------------------------------------------------

@@ -135,7 +135,7 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
     expected.add_hours("", status["hours"])
     for row in status["causes"]:
         own = re.match("exited with|killed by|annex expired|.*no reason given", row["cause"])
-        coded = "other" if row["code"] is None else code_text(row["code"])
+        coded = "other" if row["code"] is None else code_text(row["code"], reason=row["example"])
         cause = row["cause"] if own else coded
         add("badput_executions", row["executions"], cause=cause)
         add("badput_gpu_seconds", row["badput"] * 3600, cause=cause)
