@@ -86,9 +86,7 @@ async def test_run_and_job_show_their_history() -> None:
         assert "Consider resubmitting with a higher request_memory" in words, "the reason in full"
 
 
-async def test_run_shows_curve_parameters_and_arguments(
-    capsys: Captured,
-) -> None:
+async def test_run_shows_curve_parameters_and_arguments(capsys: Captured) -> None:
     epochs = json_output("run", capsys, "run0", FIXTURES / "demo")["epochs"]
     async with opened(session(FIXTURES / "demo"), (120, 40)) as seen:
         await seen.press("enter")

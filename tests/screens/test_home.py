@@ -116,9 +116,7 @@ def test_finished_line_has_its_failed_nodes_and_live_ones_are_first() -> None:
     assert names == ["live", "stopped", "costly", "done"]
 
 
-async def test_cursor_stays_on_the_first_row_until_a_key(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_cursor_stays_on_the_first_row_until_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EagerApp, "last_key_time", 0.0)
     home = FakeHome(ENSEMBLES[0])
     async with shown(home) as seen:
@@ -208,9 +206,7 @@ async def test_empty_home_explains_how_to_fill_it() -> None:
         assert "metlmon --queue" in seen.text
 
 
-async def test_remote_directory_is_added_once_connected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_remote_directory_is_added_once_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(word: str, *, ask: bool) -> str:
         assert not ask
         if word.startswith("none:"):

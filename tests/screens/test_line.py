@@ -133,9 +133,7 @@ def test_latest_size_wins(dagdir: Path) -> None:
         assert t.end() == 130
 
 
-async def test_delayed_timer_still_applies_the_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_delayed_timer_still_applies_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer of 8 ms that applies a new size skipped its only call, and later sizes waited."""
     app = EagerApp(FakeFeed(update()))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -151,9 +151,7 @@ def targets(dagdir: Dagdir) -> list[str | None]:
     return [file.read_text() if file.exists() else None for file in files]
 
 
-async def test_plan_comes_first_then_what_if_then_pools(
-    tmp_path: Path,
-) -> None:
+async def test_plan_comes_first_then_what_if_then_pools(tmp_path: Path) -> None:
     async with advice_of(advised(tmp_path / "e")) as seen:
         assert seen.lines[0].startswith(" Advice   ETA ")
         assert "This plan gains" in seen.lines[1]
@@ -208,9 +206,7 @@ async def test_plan_is_applied_fully_after_closing_the_screen(tmp_path: Path) ->
     assert targets(dagdir) == [f"{FAST}\n", f"{FAST}\n", f"{FAST}|{SLOW}\n"]
 
 
-async def test_submit_line_is_shown_without_a_gate(
-    tmp_path: Path,
-) -> None:
+async def test_submit_line_is_shown_without_a_gate(tmp_path: Path) -> None:
     async with advice_of(advised(tmp_path / "e", gated=False), WIDE) as seen:
         assert "requirements = ($(requirements:true)) && stringListIMember(" in seen.text
         await seen.press("a")

@@ -123,9 +123,7 @@ def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_second_look")
-def test_prefetched_figure_is_updated_on_request(
-    worker: Make,
-) -> None:
+def test_prefetched_figure_is_updated_on_request(worker: Make) -> None:
     feed = OneNode()
     study = worker(feed)
     study.precompute(written)

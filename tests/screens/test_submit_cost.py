@@ -27,9 +27,7 @@ def first_round() -> StatsInput:
     return stats_input(read_dagdir(FIXTURES / "first-round"))
 
 
-def test_past_epochs_are_completed_ones_with_all_tries(
-    first_round: StatsInput,
-) -> None:
+def test_past_epochs_are_completed_ones_with_all_tries(first_round: StatsInput) -> None:
     """Counted independently, execution by execution."""
     made = cost_history(first_round)
     assert made is not None

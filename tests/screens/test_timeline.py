@@ -50,9 +50,7 @@ async def test_legend_of_a_small_screen_has_every_kind_that_occurs() -> None:
         assert shown <= set(legend)
 
 
-async def test_every_run_has_a_lane_on_a_small_screen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_every_run_has_a_lane_on_a_small_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screens.timeline, "AT_ONCE", 51)
     threads = counted(monkeypatch, TimelineScreen, "_stack")
     async with opened(session(TRAINER), NARROW) as seen:

@@ -98,12 +98,9 @@ def test_course_of_a_loss(values: tuple[float, ...], course: Course, since: int 
     assert course_of(points(*values), "min") == (course, since)
 
 
-def test_course_of_a_maximised_metric() -> None:
+def test_course_of_a_maximised_metric_and_of_one_without_a_goal() -> None:
     assert course_of(points(0.1, 0.7, 0.9), "max") == (Course.IMPROVES, None)
     assert course_of(points(0.5, 0.9, 0.4, 0.2), "max") == (Course.DIVERGED, 2)
-
-
-def test_metric_without_a_goal_can_only_become_nan() -> None:
     assert course_of(points(0.1, 0.2), None) == (Course.NONE, None)
     assert course_of(points(0.1, NAN), None) == (Course.NAN, 1)
 

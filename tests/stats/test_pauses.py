@@ -79,15 +79,12 @@ def test_long_script_and_seconds_between_jobs_are_not_pauses() -> None:
     assert paused([BEFORE, job("run0", 5.003, 9, State.COMPLETED)]) == 0
 
 
-def test_hold_of_all_jobs_is_not_a_pause() -> None:
+def test_hold_of_all_jobs_and_waiting_for_the_pool_are_not_a_pause() -> None:
     held = [
         job(run, 0, 60, State.COMPLETED, (2, State.RUNNING), (5, State.HELD), (53, State.IDLE))
         for run in ("run0", "run1")
     ]
     assert paused(held) == 0
-
-
-def test_waiting_for_the_pool_is_not_a_pause() -> None:
     waits = [job(run, 0, 60, State.COMPLETED, (53, State.RUNNING)) for run in ("run0", "run1")]
     assert paused(waits) == 0
 

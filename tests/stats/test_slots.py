@@ -188,14 +188,10 @@ def queued(
     )
 
 
-def test_furthest_run_first_completes_runs_in_turn() -> None:
+def test_furthest_run_first_completes_runs_in_turn_and_submission_order_alternates() -> None:
     runs = [queued("a", 3, executing=True), queued("b", 3), queued("c", 3)]
     waits = simulate_queue(runs, limited_to(1, StartOrder.FURTHEST))
     assert waits == {"a": 0.0, "b": 300.0, "c": 600.0}
-
-
-def test_runs_of_one_submission_take_turns() -> None:
-    runs = [queued("a", 3, executing=True), queued("b", 3), queued("c", 3)]
     waits = simulate_queue(runs, limited_to(1, StartOrder.SUBMISSION))
     # The last epochs end after 700, 800 and 900 s, of which 300 s are its own.
     assert waits == {"a": 400.0, "b": 500.0, "c": 600.0}
