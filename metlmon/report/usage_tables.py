@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from statistics import median
@@ -14,14 +15,15 @@ from msgspec.structs import replace
 from metlmon.model.reasons import code_name
 from metlmon.model.states import State
 from metlmon.report.document import AT_MOST, NOT_KNOWN, PARTS, ReportTable, Row, Totals, row_of
-from metlmon.report.usage import ReportUsage, TransferGroup
+from metlmon.report.usage import ReportUsage
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import Cause
+from metlmon.stats.resources import ResourceGroup
 from metlmon.stats.totals import group_by
 from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import Unit, window_text
 from metlmon.tables import usage as usage_columns
-from metlmon.tables.layout import Column, Kind
+from metlmon.tables.layout import Column, Kind, Value
 from metlmon.tables.resources import shown_resources
 from metlmon.tables.variance import sentences, share_columns
 from metlmon.text.formatting import clip, count, number, readable_dates
@@ -44,7 +46,6 @@ DAMAGED: Final = (
 PERIOD_HEADINGS: Final = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month"}
 
 AnyColumn = Column[Any]
-Of = Callable[[Any], Any]
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -275,107 +276,57 @@ def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
 
 
 def totals(usage: ReportUsage) -> Totals:
-    """The totals of the ensemble, or of the window."""
-    wanted = sum(run.epochs_total for run in usage.ledger.runs)
+    """The totals of the ensemble, or of the window.
+
+    Runs have no time of completion: in a window their states are unknown.
+    """
+    runs, spent, moved = usage.ledger.runs, usage.total.totals, usage.total.input
+    hours, whole = spent.hours, usage.window.unbounded
+    ended = Counter(r.state for r in runs if not (r.stopped or r.is_between_epochs))
+    stopped = sum(run.stopped for run in runs)
+    skipped = sum(run.epochs_skipped for run in runs)
+    took = median(usage.epoch_times) if usage.epoch_times else None
+    wait = median(usage.waits) if usage.waits else None
+    inputs = [group for group in usage.transfer_groups if group.direction == "input"]
+    transfers = sum(group.count for group in inputs)
+    transferred = sum(group.seconds for group in inputs) / HOUR
+    lost, cost = ratio(hours.badput, hours.ended), spent.hours_per_epoch
+    longest = usage.total.longest.seconds / HOUR
+    rows: tuple[tuple[str, str, Kind, str, Value], ...] = (
+        ("runs", "Runs", Kind.COUNT, "", len(runs)),
+        ("runs_completed", "– completed", Kind.COUNT, "", ended[State.COMPLETED] if whole else ""),
+        ("runs_failed", "– failed", Kind.COUNT, "", (whole and ended[State.FAILED]) or ""),
+        ("runs_stopped", "– stopped before their end", Kind.COUNT, "", (whole and stopped) or ""),
+        ("epochs", "Epochs completed", Kind.COUNT, "epochs", usage.epochs),
+        ("epochs_skipped", "– skipped", Kind.COUNT, "", (whole and skipped) or ""),
+        ("hidden", "– with hidden compute", Kind.COUNT, "by_longest", usage.hidden),
+        ("jobs", "Jobs", Kind.COUNT, "executions", len(usage.jobs)),
+        ("executions", "Executions", Kind.COUNT, "executions", spent.executions),
+        ("success_rate", "Ended well", Kind.SHARE, "success", spent.success_rate),
+        ("gpu_hours", "GPU-hours", Kind.HOURS, "gpu_hours", hours.total),
+        ("goodput", "– goodput", Kind.HOURS, "goodput", hours.goodput),
+        ("badput", "– badput", Kind.HOURS, "badput", hours.badput),
+        ("running", "– running", Kind.HOURS, "running", hours.running),
+        ("badput_share", "Badput, of ended", Kind.SHARE, "badput", lost),
+        ("longest_hours", LONGEST.title, Kind.HOURS, "longest", longest),
+        ("gpu_hours_per_epoch", "GPU-hours per epoch", Kind.HOURS, "per_epoch", cost),
+        ("epoch_seconds_median", "Time of an epoch, median", Kind.DURATION, "epoch_time", took),
+        ("wait_seconds_median", "Queue wait, median", Kind.DURATION, "wait", wait),
+        ("input_transfers", "Input transfers", Kind.COUNT, "transfers", transfers),
+        ("input_hours", "Hours of input transfer", Kind.HOURS, "transfers", transferred),
+        ("bytes_to_jobs", "Moved to jobs", Kind.BYTES, "bytes", moved.received),
+        ("bytes_from_jobs", "Moved from jobs", Kind.BYTES, "bytes", moved.sent),
+    )
+    known = [row for row in rows if row[-1] != ""]
+    columns = [_given(name, title, kind, footnote=note) for name, title, kind, note, _ in known]
+    wanted = sum(run.epochs_total for run in runs)
     missing = usage.ledger.nodes_unlogged
     comments = {
         "epochs": f"of {number(wanted)}" if wanted else "",
         "gpu_hours": f"at least: of {number(missing)} nodes the logs lack hours" if missing else "",
     }
-    row = row_of(TOTALS, usage)
-    columns = tuple(column for column in TOTALS if column.name in row)
-    return Totals("totals", "Totals", columns, row, comments)
-
-
-def _runs(usage: ReportUsage, state: State) -> int | str:
-    """Runs that ended in this state; unknown for a window, as runs have no time of completion."""
-    if not usage.window.unbounded:
-        return ""
-    runs = [run for run in usage.ledger.runs if run.state is state]
-    return sum(not (run.stopped or run.is_between_epochs) for run in runs)
-
-
-def _sum_of_runs(name: str) -> Of:
-    """A sum over the runs if it is not 0; unknown for a window."""
-
-    def value(usage: ReportUsage) -> int | str:
-        total = sum(getattr(run, name) for run in usage.ledger.runs)
-        return total if total and usage.window.unbounded else ""
-
-    return value
-
-
-def _epoch_median(usage: ReportUsage) -> float | None:
-    return median(usage.epoch_times) if usage.epoch_times else None
-
-
-def _wait_median(usage: ReportUsage) -> float | None:
-    return median(usage.waits) if usage.waits else None
-
-
-def _inputs(usage: ReportUsage) -> list[TransferGroup]:
-    return [group for group in usage.transfer_groups if group.direction == "input"]
-
-
-def _input_hours(usage: ReportUsage) -> float:
-    return sum(group.seconds for group in _inputs(usage)) / HOUR
-
-
-def _input_transfers(usage: ReportUsage) -> int:
-    return sum(group.count for group in _inputs(usage))
-
-
-def _badput_share(usage: ReportUsage) -> float | None:
-    hours = usage.total.totals.hours
-    return ratio(hours.badput, hours.ended)
-
-
-def _of_all(column: AnyColumn, title: str, **more: Any) -> AnyColumn:
-    """A column of groups as a column of their total."""
-    value = column.value
-    return replace(column, title=title, value=lambda usage: value(usage.total), group="", **more)
-
-
-def _total(name: str, title: str, kind: Kind, footnote: str, value: Of) -> AnyColumn:
-    return Column(name, value, kind, title=title, footnote=footnote)
-
-
-TOTALS: Final = (
-    _total("runs", "Runs", Kind.COUNT, "", lambda u: len(u.ledger.runs)),
-    _total("runs_completed", "– completed", Kind.COUNT, "", lambda u: _runs(u, State.COMPLETED)),
-    _total("runs_failed", "– failed", Kind.COUNT, "", lambda u: _runs(u, State.FAILED) or ""),
-    _total("runs_stopped", "– stopped before their end", Kind.COUNT, "", _sum_of_runs("stopped")),
-    _total("epochs", "Epochs completed", Kind.COUNT, "epochs", attrgetter("epochs")),
-    _total("epochs_skipped", "– skipped", Kind.COUNT, "", _sum_of_runs("epochs_skipped")),
-    _total("hidden", "– with hidden compute", Kind.COUNT, "by_longest", attrgetter("hidden")),
-    _total("jobs", "Jobs", Kind.COUNT, "executions", lambda u: len(u.jobs)),
-    _of_all(EXECUTIONS, "Executions"),
-    _of_all(usage_columns.SUCCESS, "Ended well", name="success_rate", footnote="success"),
-    _of_all(usage_columns.HOURS, "GPU-hours", name="gpu_hours"),
-    _of_all(usage_columns.GOODPUT, "– goodput"),
-    _of_all(usage_columns.BADPUT, "– badput"),
-    _of_all(usage_columns.RUNNING, "– running"),
-    _total("badput_share", "Badput, of ended", Kind.SHARE, "badput", _badput_share),
-    _of_all(LONGEST, LONGEST.title),
-    _of_all(
-        usage_columns.PER_EPOCH,
-        "GPU-hours per epoch",
-        name="gpu_hours_per_epoch",
-        footnote="per_epoch",
-    ),
-    _total(
-        "epoch_seconds_median",
-        "Time of an epoch, median",
-        Kind.DURATION,
-        "epoch_time",
-        _epoch_median,
-    ),
-    _total("wait_seconds_median", "Queue wait, median", Kind.DURATION, "wait", _wait_median),
-    _total("input_transfers", "Input transfers", Kind.COUNT, "transfers", _input_transfers),
-    _total("input_hours", "Hours of input transfer", Kind.HOURS, "transfers", _input_hours),
-    _of_all(TO_JOBS, "Moved to jobs"),
-    _of_all(FROM_JOBS, "Moved from jobs"),
-)
+    values = {name: value for name, *_, value in known}
+    return Totals("totals", "Totals", tuple(columns), values, comments)
 
 
 # --- over time ----------------------------------------------------------------------------------
@@ -476,19 +427,14 @@ def resource_table(usage: ReportUsage) -> ReportTable | None:
     if not any(group.measured for group in groups):
         return None
     columns = [
-        _given("name", "Resource"),
-        _given("ended", "Ended", footnote="resources"),
-        _given("executions", "Executions", Kind.COUNT, drop=1),
-        _given("measured", "measured", Kind.COUNT, drop=9),
+        Column("name", attrgetter("name"), title="Resource"),
+        Column("ended", lambda group: str(group.ended), title="Ended", footnote="resources"),
+        _attribute("executions", "Executions", Kind.COUNT, drop=1),
+        _attribute("measured", "measured", Kind.COUNT, drop=9),
     ]
     hours = [
-        _given("computed_gpu_hours", "GPU-hours computed", Kind.HOURS, drop=7),
-        _given("measured_gpu_hours", "of measured", Kind.HOURS, drop=8),
-    ]
-    rows = [
-        {each.name: getattr(group, each.name) for each in (*columns, *hours)}
-        | {"ended": str(group.ended), AT_MOST: []}
-        for group in groups
+        _attribute("computed_gpu_hours", "GPU-hours computed", Kind.HOURS, drop=7),
+        _attribute("measured_gpu_hours", "of measured", Kind.HOURS, drop=8),
     ]
     measured = [
         resource
@@ -502,18 +448,27 @@ def resource_table(usage: ReportUsage) -> ReportTable | None:
         figures = {"median": 4 if resource.unit else 0, "p95": 0 if first else 5, "maximum": 3}
         for field, drop in (figures | {f"{of}_max": 0 if first else 2}).items():
             title = {"p95": "95 %", "maximum": "max", f"{of}_max": of}.get(field, field)
-            key = f"{resource.name}_{field}"
-            more: dict[str, Any] = {"group": resource.noun, "write": resource.amount, "drop": drop}
-            columns.append(_given(key, title, Kind.NUMBER, **more))
-            for row, group in zip(rows, groups, strict=True):
-                use = getattr(group, resource.name)
-                row[key] = getattr(use, field)
-                row[AT_MOST] += [key] if field in use.at_most else []
+            columns.append(
+                _attribute(
+                    f"{resource.name}_{field}",
+                    title,
+                    Kind.NUMBER,
+                    f"{resource.name}.{field}",
+                    group=resource.noun,
+                    write=resource.amount,
+                    drop=drop,
+                )
+            )
     caption = "Use of what was requested"
     has_gpus = any(resource.name == "gpus" for resource in measured)
     comment = None if has_gpus else "Use of GPUs was not measured."
-    columns += hours if has_gpus else []
-    return ReportTable("resources", caption, tuple(columns), tuple(rows), comment=comment)
+
+    def row(group: ResourceGroup) -> Row:
+        bounds = [f"{r.name}_{field}" for r in measured for field in getattr(group, r.name).at_most]
+        return {**row_of((*columns, *hours), group), AT_MOST: bounds}
+
+    shown = (*columns, *hours) if has_gpus else tuple(columns)
+    return ReportTable("resources", caption, shown, tuple(map(row, groups)), comment=comment)
 
 
 # --- causes, transfers, runs --------------------------------------------------------------------
