@@ -34,13 +34,13 @@ def render_report(feed: Feed) -> tuple[str, str]:
 
     Reads files: not for the UI thread. Raises InputError.
     """
-    from metlmon.cli.commands.report import report_from
+    from metlmon.report.build import build_report
     from metlmon.report.to_html import render_html
 
     snapshot = feed.latest
     if snapshot is None:
         raise InputError("nothing has been read yet")
-    document = report_from(feed_stats(feed, snapshot), feed.settings.zone)
+    document = build_report(feed_stats(feed, snapshot), feed.settings.zone)
     return f"{_stem(feed)}-report.html", render_html(document)
 
 

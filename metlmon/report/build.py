@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, tzinfo
 from itertools import accumulate
 from typing import Final
 
+from metlmon.health.build import make_health
 from metlmon.health.types import Health
+from metlmon.live.feed import StatsInput
 from metlmon.remote.paths import as_typed
 from metlmon.report import usage_tables as tables
 from metlmon.report.document import (
@@ -25,9 +27,12 @@ from metlmon.report.document import (
     hours_digits,
     percent,
 )
+from metlmon.report.learning import learning_section
 from metlmon.report.usage import BoxPlot, ReportUsage, UsageSeries
-from metlmon.snapshot.records import HOUR, HourUnit, Ledger, Status, in_hour_unit
+from metlmon.snapshot.records import HOUR, HourUnit, Status, in_hour_unit
 from metlmon.stats.causes import Cause
+from metlmon.stats.curves import curves
+from metlmon.stats.sweep import GridChoice, grid
 from metlmon.stats.windows import ALL, TimeWindow, Unit, window_text
 from metlmon.text.formatting import (
     count,
@@ -50,23 +55,25 @@ VERDICT_LIMIT: Final = 600
 
 
 def build_report(
-    status: Status,
-    ledger: Ledger,
+    stats: StatsInput,
+    zone: tzinfo | str | None,
     window: TimeWindow = ALL,
+    *,
     title: str | None = None,
-    zone: str | None = None,
-    measure: HourUnit = HourUnit.GPU,
-    learning: Section | None = None,
-    health: Health | None = None,
+    measure: HourUnit | None = None,
 ) -> Report:
     """Build the report of one snapshot.
 
-    ``ledger``: the complete one; ``zone``: name of the logs' time zone, if known; ``measure``: unit
-    of hours, that of the ledger; ``learning``: what the models learned; ``health``: that of the
-    whole ensemble, with which the report opens.
+    ``zone``: that of the logs, if known; ``measure``: unit of hours, by default the ensemble's.
+    Health and metrics are of the whole ensemble: a window of time has neither.
     """
+    status, ledger, measure = stats.status, stats.ledger, measure or stats.ledger.measure
     usage = ReportUsage(in_hour_unit(ledger) if measure is not HourUnit.GPU else ledger, window)
     digits = hours_digits(usage.total.totals.hours.total)
+    learning, verdict = None, ""
+    if window.unbounded:
+        learning = learning_section(curves(stats), grid(stats, GridChoice()))
+        verdict = _verdict(make_health(stats))
     sections = tuple(_sections(usage, learning))
     name = plain(directory_name(status.dagdir), TITLE_LIMIT)
     notes = footnote_keys(block for section in sections for block in section.blocks)
@@ -76,11 +83,11 @@ def build_report(
         window=window,
         as_of=status.as_of,
         live=status.live,
-        verdict=_verdict(health) if health is not None else "",
+        verdict=verdict,
         headline=_headline(usage, digits),
-        metadata=tuple(_lead(status, window, zone)),
+        metadata=tuple(_lead(status, window, None if zone is None else str(zone))),
         sections=sections,
-        limitations=tuple(_limitations(status, usage, zone)),
+        limitations=tuple(_limitations(status, usage, zone is not None)),
         definitions=definitions(notes, usage, digits),
         hours_digits=digits,
         measure=measure,
@@ -149,7 +156,7 @@ def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tupl
         yield "Failed without a job", "; ".join(nodes[:FAILED_SHOWN]) + more
 
 
-def _limitations(status: Status, usage: ReportUsage, zone: str | None) -> Iterable[str]:
+def _limitations(status: Status, usage: ReportUsage, has_zone: bool) -> Iterable[str]:
     if usage.uncounted_gpus:
         yield (
             f"Of {count(usage.uncounted_gpus, 'execution')} the number of GPUs was not logged: "
@@ -173,7 +180,7 @@ def _limitations(status: Status, usage: ReportUsage, zone: str | None) -> Iterab
     if usage.undated:
         which = count(usage.undated, "completed epoch")
         yield f"When {which} ended is not known: no window of time has them."
-    if zone is None and usage.clipped.executions:
+    if not has_zone and usage.clipped.executions:
         yield (
             "The logs' time zone was not given: over the two hours a year at which clocks change, "
             "durations are as exact as the logs are (--tz)."
@@ -189,30 +196,26 @@ WARNINGS: Final = 5
 
 
 def _sections(usage: ReportUsage, learning: Section | None) -> Iterable[Section]:
-    figures_by_key = {figure.key: figure for figure in figures(usage)}
-
-    def block_of(block: Block | str | None) -> Block | None:
-        return figures_by_key.get(block) if isinstance(block, str) else block
-
     yield Section("Totals", (tables.totals(usage),))
     if learning is not None:
         yield learning
-    over_time = ("epochs", "hours", "per_period", "contributions", tables.period_table(usage))
-    blocks: Mapping[str, tuple[Block | str | None, ...]] = {
+    blocks: Mapping[str, tuple[Block | None, ...]] = {
         "GPU models": (tables.gpu_table(usage),),
         "Resources": (tables.site_table(usage), tables.site_gpu_table(usage)),
-        "Over time": over_time,
-        "Time of an epoch": ("times", tables.time_table(usage), tables.variation_table(usage)),
+        "Over time": (*_over_time(usage), tables.period_table(usage)),
+        "Time of an epoch": (
+            *(_times(usage), tables.time_table(usage), tables.variation_table(usage)),
+        ),
         "Profiles of pools": (tables.profile_table(usage),),
         "Use of resources": (tables.resource_table(usage),),
-        "Causes of badput": ("causes", tables.cause_table(usage)),
+        "Causes of badput": (_causes(usage), tables.cause_table(usage)),
         "Transfers": (tables.bytes_table(usage), tables.transfer_table(usage)),
         "Runs": (tables.label_table(usage), tables.run_table(usage)),
     }
     for heading, wanted in blocks.items():
-        present = [block for each in wanted if (block := block_of(each)) is not None]
+        present = tuple(block for block in wanted if block is not None)
         if present:
-            yield Section(heading, tuple(present))
+            yield Section(heading, present)
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -233,24 +236,21 @@ MAX_LEVELS: Final = 12
 PER: Final = {Unit.DAY: "day", Unit.WEEK: "week", Unit.MONTH: "month"}
 
 
-def figures(usage: ReportUsage) -> Iterable[ReportFigure]:
-    """The figures that have data."""
+def _over_time(usage: ReportUsage) -> Iterable[ReportFigure]:
+    """The figures that have data; a single period would make bars and areas one block."""
     series = usage.series
-    if series is not None:
-        # With a single period, bars and areas would be one block.
-        several = len(series.windows) > 1
-        if any(series.epochs):
-            yield _epochs(usage, series)
-            if several:
-                yield _per_period(series)
-        if several and any(map(sum, (series.goodput, series.badput, series.running))):
-            yield _hours(usage, series)
-            yield _contributions(series)
-    times = _times(usage)
-    if times is not None:
-        yield times
-    if any(cause.badput for cause in usage.causes):
-        yield _causes(usage)
+    if series is None:
+        return
+    several = len(series.windows) > 1
+    spent = several and any(map(sum, (series.goodput, series.badput, series.running)))
+    if any(series.epochs):
+        yield _epochs(usage, series)
+    if spent:
+        yield _hours(usage, series)
+    if several and any(series.epochs):
+        yield _per_period(series)
+    if spent:
+        yield _contributions(series)
 
 
 def _edges(series: UsageSeries) -> tuple[datetime, ...]:
@@ -358,11 +358,13 @@ def _times(usage: ReportUsage) -> ReportFigure | None:
     )
 
 
-def _causes(usage: ReportUsage) -> ReportFigure:
+def _causes(usage: ReportUsage) -> ReportFigure | None:
     def name(cause: Cause) -> str:
         return cause.key if cause.code is None else f"{cause.key} {cause.reasons[0].reason}"
 
     bars = tuple((name(cause), cause.badput) for cause in usage.causes if cause.badput)
+    if not bars:
+        return None
     first, highest = bars[0]
     digits = hours_digits(usage.total.totals.hours.total)
     return ReportFigure(

@@ -87,7 +87,7 @@ def test_reused_id_in_one_log_is_two_jobs(tmp_path: Path) -> None:
     status = reader.snapshot_builder().status()
     # Counted by hand: two good hours on one GPU, one bad.
     assert gpu_hours(reader) == (2.0, 1.0)
-    report = build_report(status, reader.snapshot_builder().ledger())
+    report = build_report(stats_input(reader.snapshot_builder()), None)
     assert tables_json(report)["totals"]["jobs"] == 2
     (notice,) = [each for each in status.warnings if each.kind == "ids-again"]
     assert "5.0" in notice.text
@@ -192,7 +192,7 @@ def figures(path: Path, nodes: Sequence[str], *clusters: int) -> list[str]:
         *(make_health(made), advise_requests(made), observations_of(made.ledger)),
         *(resource_use(made.ledger, "request"), lineage(made).origins),
         builder.node_row(("run.dag", nodes[0])),
-        *(builder.ledger().jobs, tables_json(build_report(builder.status(), made.ledger))),
+        *(builder.ledger().jobs, tables_json(build_report(made, None))),
     ]
     return [re.sub(r"7000\d", "70000", json.dumps(json_of(each))) for each in statistics]
 

@@ -23,7 +23,7 @@ from metlmon.tables.runs import columns
 from metlmon.text.spans import text, to_ascii
 from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.recordings import FIXTURES
-from tests.support.records import read_dagdir
+from tests.support.records import read_dagdir, stats_input
 from tests.support.run_histories import recorded
 
 NODE, NEXT = "run0-train_epoch0", "run0-train_epoch1"
@@ -44,8 +44,7 @@ def table(of: Report, key: str) -> ReportTable:
 
 
 def reported(log: Log, window: TimeWindow = ALL) -> Report:
-    found = read_ensemble(DAG, log).builder()
-    return build_report(found.status(), found.ledger(), window)
+    return build_report(stats_input(read_ensemble(DAG, log).builder()), None, window)
 
 
 def test_transfer_cut_by_a_window_keeps_its_length() -> None:
@@ -124,7 +123,7 @@ def test_epochs_without_a_known_end_are_in_no_window(rescue: str) -> None:
     ended = datetime(2026, 5, 4, 12)
     assert [e.completed for e in ledger.epochs] == [None, None, ended]
     assert [e.inferred for e in ledger.epochs] == [not rescue, not rescue, False]
-    made = build_report(found.status(), ledger)
+    made = build_report(stats_input(found), None)
     assert facts(made)["epochs"] == 3
     assert facts(made)["gpu_hours_per_epoch"] == 4
     by_day = table(made, "periods")
@@ -134,7 +133,7 @@ def test_epochs_without_a_known_end_are_in_no_window(rescue: str) -> None:
         TimeWindow(None, ended + timedelta(days=1)),
         TimeWindow(datetime(2026, 5, 1), None),
     ):
-        inside = build_report(found.status(), ledger, window)
+        inside = build_report(stats_input(found), None, window)
         assert facts(inside)["epochs"] == 1
         assert any("2 completed epochs ended is not known" in each for each in inside.limitations)
     # No longest execution without executions.
@@ -155,7 +154,7 @@ def test_gpu_hours_of_a_late_log_are_a_lower_bound() -> None:
         "GPU-hours: at least 4.00 = 4.00 goodput + 0 badput + 0 running; "
         "2 nodes without GPU-hours in the logs"
     )
-    made = build_report(status, found.ledger())
+    made = build_report(stats_input(found), None)
     assert "with at least 4.000 GPU-hours" in made.headline
     assert any("Of 2 nodes that ran the logs lack hours" in each for each in made.limitations)
     (view,) = (found.run_view(run.key) for run in found.ledger().runs)

@@ -22,6 +22,7 @@ from screens.overview import gpu_hours
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log, moment, of_one_job
+from tests.support.records import stats_input
 
 
 def log_of(*cpus: int | None, gpus: int = 0) -> Log:
@@ -77,10 +78,11 @@ def test_hours_of_an_ensemble_without_gpus(
     assert places.total.totals.hours_per_epoch == good + bad
     legend = usage_table.legend(places.total.totals)
     assert spans.text(legend).startswith(measure.hours)
-    made = build_report(status, ledger, measure=measure)
+    made = build_report(stats_input(found), None)
     assert f"with {good + bad:.{made.hours_digits}f} {measure.hours}" in made.prose(made.headline)
     assert not any("GPU-hours" in page for page in (render_html(made), render_markdown(made)))
-    assert build_report(status, ledger).headline.count("with 0 GPU-hours") == 1
+    in_gpus = build_report(stats_input(found), None, measure=HourUnit.GPU)
+    assert in_gpus.headline.count("with 0 GPU-hours") == 1
 
 
 def test_window_has_its_part_of_an_execution() -> None:

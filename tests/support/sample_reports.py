@@ -11,7 +11,7 @@ from metlmon.stats.windows import ALL, TimeWindow
 from tests.conftest import shared_path
 from tests.support.event_logs import Log, of_one_job
 from tests.support.recordings import FIXTURES
-from tests.support.records import read_dagdir
+from tests.support.records import read_dagdir, stats_input
 
 EXAMPLES = ("metl-aws", "pool-ensemble")
 NODE = "run0-train_epoch0"
@@ -28,13 +28,11 @@ def builder(name: str) -> SnapshotBuilder:
 
 @cache
 def report_of(name: str, window: TimeWindow = ALL, title: str | None = None) -> Report:
-    found = builder(name)
-    return build_report(found.status(), found.ledger(), window, title)
+    return build_report(stats_input(builder(name)), None, window, title=title)
 
 
 def report_of_log(log: Log, title: str | None = None) -> Report:
-    found = of_one_job(log).builder()
-    return build_report(found.status(), found.ledger(), ALL, title)
+    return build_report(stats_input(of_one_job(log).builder()), None, title=title)
 
 
 def hostile() -> Report:

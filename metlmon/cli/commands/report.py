@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
@@ -15,12 +15,9 @@ from metlmon.cli.output import STDOUT, Output, OutputFile, print_output, termina
 from metlmon.cli.reading import input_with_trainings, open_reader, stats_input, window_of
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import StatsInput
 from metlmon.report import to_html, to_markdown
 from metlmon.report.document import Report
 from metlmon.snapshot.records import HourUnit
-from metlmon.stats.curves import curves
-from metlmon.stats.sweep import GridChoice, grid
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import plain
 
@@ -117,38 +114,12 @@ def report_of(
     measure: HourUnit | None = None,
 ) -> Report:
     """The report of what was read; ``measure``: that of its hours, by default the ensemble's."""
+    from metlmon.report.build import build_report
+
     clock = reader.snapshot_builder().clock
     zone = clock.zone or ("UTC" if clock.utc_only else None)
     stats = input_with_trainings(reader) if window.unbounded else stats_input(reader)
-    return report_from(stats, zone, window, title=title, measure=measure)
-
-
-def report_from(
-    stats: StatsInput,
-    zone: tzinfo | str | None,
-    window: TimeWindow = ALL,
-    *,
-    title: str | None = None,
-    measure: HourUnit | None = None,
-) -> Report:
-    """The report of an ensemble whose times are in this ``zone``, if known."""
-    from metlmon.health.build import make_health
-    from metlmon.report.build import build_report
-    from metlmon.report.learning import learning_section
-
-    return build_report(
-        stats.status,
-        stats.ledger,
-        window,
-        title,
-        zone=None if zone is None else str(zone),
-        measure=measure or stats.ledger.measure,
-        # Metrics have no time: they belong to the whole ensemble, never to a window.
-        learning=learning_section(curves(stats), grid(stats, GridChoice()))
-        if window.unbounded
-        else None,
-        health=make_health(stats) if window.unbounded else None,
-    )
+    return build_report(stats, zone, window, title=title, measure=measure)
 
 
 def _print(document: Report) -> None:
