@@ -414,6 +414,22 @@ def load(
     return Frames(reader.snapshot_builder())
 
 
+def _frame(name: str) -> cached_property[pd.DataFrame]:
+    """The frame of this name, as an attribute of :class:`Frames`."""
+
+    def build(frames: Frames) -> pd.DataFrame:
+        import pandas as pd
+
+        values = frames.values(name)
+        series = [
+            _series(column, values[column.name], frames.zone).rename(column.name)
+            for column in TABLES[name].columns
+        ]
+        return pd.concat(series, axis=1)
+
+    return cached_property(build)
+
+
 class Frames:
     """The frames of a snapshot of an ensemble.
 
@@ -427,39 +443,13 @@ class Frames:
     def __init__(self, builder: SnapshotBuilder, window: TimeWindow = ALL) -> None:
         self._builder = builder
         self._window = window
-        self._frames: dict[str, pd.DataFrame] = {}
 
-    # --- frames -------------------------------------------------------------------------
-
-    @property
-    def runs(self) -> pd.DataFrame:
-        """A row for each run."""
-        return self.frame("runs")
-
-    @property
-    def epochs(self) -> pd.DataFrame:
-        """A row for each training node of a run."""
-        return self.frame("epochs")
-
-    @property
-    def jobs(self) -> pd.DataFrame:
-        """A row for each job."""
-        return self.frame("jobs")
-
-    @property
-    def executions(self) -> pd.DataFrame:
-        """A row for each execution of a job."""
-        return self.frame("executions")
-
-    @property
-    def transfers(self) -> pd.DataFrame:
-        """A row for each transfer of a job's files."""
-        return self.frame("transfers")
-
-    @property
-    def events(self) -> pd.DataFrame:
-        """A row for each event of a job except 006, which only ``jobs.memory_mb`` shows."""
-        return self.frame("events")
+    runs = _frame("runs")
+    epochs = _frame("epochs")
+    jobs = _frame("jobs")
+    executions = _frame("executions")
+    transfers = _frame("transfers")
+    events = _frame("events")
 
     @property
     def columns(self) -> pd.DataFrame:
@@ -475,19 +465,8 @@ class Frames:
 
     def frame(self, name: str) -> pd.DataFrame:
         """The frame of this name. Raises InputError if there is none."""
-        if name not in self._frames:
-            self._frames[name] = self._build(_table(name))
-        return self._frames[name]
-
-    def _build(self, table: FrameTable) -> pd.DataFrame:
-        import pandas as pd
-
-        values = self.values(table.name)
-        series = [
-            _series(column, values[column.name], self.zone).rename(column.name)
-            for column in table.columns
-        ]
-        return pd.concat(series, axis=1)
+        frame: pd.DataFrame = getattr(self, _table(name).name)
+        return frame
 
     # --- time window ---------------------------------------------------------------------
 
