@@ -325,11 +325,8 @@ def _label_of(step: int, cells: float) -> Callable[[datetime], str]:
 # --- concurrency ----------------------------------------------------------------------------
 
 
-class Stack(Struct, frozen=True):
-    """Mean concurrency within one cell by symbol; ``total`` is their sum."""
-
-    parts: tuple[tuple[Symbol, float], ...]
-    total: float
+Stack = Mapping[Symbol, float]
+"""Mean concurrency within one cell by symbol, from the bottom up."""
 
 
 def stacks(
@@ -358,12 +355,10 @@ def stacks(
                 sums[cell][sign] = sums[cell].get(sign, 0.0) + share
             start = end
     position = {sign: at for at, sign in enumerate(order)}
-    columns = []
-    for weights in sums:
-        signs = sorted(weights, key=lambda sign: position.get(sign, len(position)))
-        parts = tuple((sign, weights[sign]) for sign in signs)
-        columns.append(Stack(parts, sum(weights.values())))
-    return columns
+    return [
+        dict(sorted(weights.items(), key=lambda each: position.get(each[0], len(position))))
+        for weights in sums
+    ]
 
 
 EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
@@ -384,12 +379,13 @@ def filled_eighths(value: float, top: float, level: int, height: int) -> int:
 
 
 def _stack_cell(column: Stack, top: int, level: int, height: int) -> Cell:
-    filled = filled_eighths(column.total, top, level, height)
+    total = sum(column.values())
+    filled = filled_eighths(total, top, level, height)
     if not filled:
         return " ", None
-    low, high = level * top / height, min(column.total, (level + 1) * top / height)
+    low, high = level * top / height, min(total, (level + 1) * top / height)
     below, most, sign = 0.0, -1.0, None
-    for each, amount in column.parts:
+    for each, amount in column.items():
         part = min(below + amount, high) - max(below, low)
         if part > most:
             most, sign = part, each
@@ -401,7 +397,9 @@ def _stack_cell(column: Stack, top: int, level: int, height: int) -> Cell:
 
 def chart_maximum(columns: Iterable[Stack]) -> int:
     """The value of the full height of a chart: an integer, at least 1."""
-    return max(1, math.ceil(round(max((column.total for column in columns), default=0.0), 6)))
+    return max(
+        1, math.ceil(round(max((sum(column.values()) for column in columns), default=0.0), 6))
+    )
 
 
 def chart(

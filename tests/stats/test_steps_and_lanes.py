@@ -308,9 +308,9 @@ def test_area_of_the_chart_equals_the_usage() -> None:
     made = build_timeline(ledger(jobs, ran, as_of=100))
     window = VisibleWindow(0, 7, 15)
     drawn = stacks(made, window, outcome_symbol, WORK, gpus=True)
-    assert sum(stack.total for stack in drawn) * 7 == pytest.approx(2 * 33 + 37)
+    assert sum(sum(stack.values()) for stack in drawn) * 7 == pytest.approx(2 * 33 + 37)
     counted = stacks(made, window, outcome_symbol, WORK, gpus=False)
-    assert sum(stack.total for stack in counted) * 7 == pytest.approx(33 + 37 + 80)
+    assert sum(sum(stack.values()) for stack in counted) * 7 == pytest.approx(33 + 37 + 80)
     assert chart_maximum(drawn) == 3
     rows = stack_rows(counted, chart_maximum(counted), 4)
     assert len(rows) == 4
