@@ -97,7 +97,6 @@ def columns(
 
     row, run = view.row, view.row.run
     job = row.item == "job"
-    unit = row.hours.measure.short
     columns: list[Column[Epoch]] = [
         Column(
             "epoch",
@@ -205,7 +204,6 @@ def columns(
             Kind.HOURS,
             title="GOODPUT",
             doc="hours of executions that succeeded, or up to their last checkpoint",
-            unit=unit,
             drop=6,
         ),
         Column(
@@ -214,7 +212,6 @@ def columns(
             Kind.HOURS,
             title="BADPUT",
             doc="hours that were lost",
-            unit=unit,
             drop=5,
             style=BAD,
         ),

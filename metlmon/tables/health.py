@@ -444,7 +444,6 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
             Kind.HOURS,
             title=health.hour_unit.upper(),
             doc="hours that it cost: badput, or of idle GPUs those that were not in use",
-            unit=health.hour_unit,
             drop=1,
             style=BAD,
         ),

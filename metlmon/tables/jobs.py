@@ -76,7 +76,6 @@ def columns(jobs: Sequence[Job], this_year: int | None, unit: HourUnit) -> list[
             "memory",
             lambda row: row.memory_mb,
             Kind.COUNT,
-            unit="MB",
             drop=8,
             write=lambda megabytes: f"{formatting.number(megabytes)} MB",
         ),
