@@ -33,7 +33,7 @@ from metlmon.snapshot.records import HOUR, HourUnit, Status, in_hour_unit
 from metlmon.stats.causes import Cause
 from metlmon.stats.curves import curves
 from metlmon.stats.sweep import GridChoice, grid
-from metlmon.stats.windows import ALL, TimeWindow, Unit, window_text
+from metlmon.stats.windows import ALL, TimeWindow, window_text
 from metlmon.text.formatting import (
     count,
     dag_sign,
@@ -233,8 +233,6 @@ MAX_BOXES: Final = 24
 MAX_LEVELS: Final = 12
 """Maximum numbers of boxes and bars drawn; the tables have all of them."""
 
-PER: Final = {Unit.DAY: "day", Unit.WEEK: "week", Unit.MONTH: "month"}
-
 
 def _over_time(usage: ReportUsage) -> Iterable[ReportFigure]:
     """The figures that have data; a single period would make bars and areas one block."""
@@ -303,7 +301,7 @@ def _hours(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
 
 
 def _per_period(series: UsageSeries) -> ReportFigure:
-    per = PER[series.unit]
+    per = series.unit
     highest = max(series.epochs)
     values = tuple(float(n) for n in series.epochs)
     bands = (BandSeries("epochs", values, BLUE),)
@@ -318,7 +316,7 @@ def _per_period(series: UsageSeries) -> ReportFigure:
 
 
 def _contributions(series: UsageSeries) -> ReportFigure:
-    per = PER[series.unit]
+    per = series.unit
     sites = list(series.sites.items())
     shown, rest = sites[: len(SITE_COLOURS)], sites[len(SITE_COLOURS) :]
     bands = [

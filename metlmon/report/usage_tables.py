@@ -21,7 +21,7 @@ from metlmon.stats.causes import Cause
 from metlmon.stats.resources import ResourceGroup
 from metlmon.stats.totals import group_by
 from metlmon.stats.usage import GroupUsage
-from metlmon.stats.windows import Unit, window_text
+from metlmon.stats.windows import window_text
 from metlmon.tables import usage as usage_columns
 from metlmon.tables.layout import Column, Kind, Value
 from metlmon.tables.resources import shown_resources
@@ -42,8 +42,6 @@ DAMAGED: Final = (
     "The times are unknown: the stamps of the logs are decades apart, or all the same. A damaged "
     "line may say so; --since leaves it out."
 )
-
-PERIOD_HEADINGS: Final = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month"}
 
 AnyColumn = Column[Any]
 
@@ -336,7 +334,7 @@ def period_table(usage: ReportUsage) -> ReportTable:
     """Epochs, GPU-hours and bytes by day, week or month."""
     of_group = (*TOTALS_COLUMNS, replace(TO_JOBS, drop=8), replace(FROM_JOBS, drop=9))
     columns = (
-        _given("period", PERIOD_HEADINGS[usage.period], write=readable_dates, footnote="period"),
+        _given("period", usage.period.capitalize(), write=readable_dates, footnote="period"),
         _given("epochs", "Epochs", Kind.COUNT, footnote="epochs"),
         _given("cumulated", "cumulated", Kind.COUNT, drop=5),
         *of_group,

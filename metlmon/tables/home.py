@@ -148,9 +148,6 @@ def columns(
     """The columns of ``rows``; those for news and for the ETA only if they are useful."""
     counts = max((cell_len(_done_text(row.figures)) for row in rows), default=0)
 
-    def eta(row: HomeRow, cells: int | None) -> Line:
-        return _eta(row.figures, this_year, clock, cells)
-
     def last_event(row: HomeRow) -> datetime | None:
         """The time of the last event, without a zone, since only some logs have one."""
         when = None if row.figures is None else row.figures.last_event
@@ -234,7 +231,7 @@ def columns(
             doc="when it will be done",
             align="left",
             drop=3,
-            cell=eta,
+            cell=lambda row, cells: _eta(row.figures, this_year, clock, cells),
             minimum=6,
             comfortable=7,
         ),

@@ -449,20 +449,17 @@ def table_columns(
     ]
 
 
-def render_cells(
-    columns: Sequence[Column[T]], widths: Mapping[str, int], row: T
-) -> tuple[Line, ...]:
+def render_cells(columns: Sequence[Column[T]], widths: ColumnWidths, row: T) -> tuple[Line, ...]:
     """The cells of one row for the columns that fit."""
     return tuple(_cell(column, widths, row) for column in columns if column.name in widths)
 
 
-def _cell(column: Column[T], widths: Mapping[str, int], row: T) -> Line:
-    names = widths.names.get(column.name) if isinstance(widths, ColumnWidths) else None
-    if names and column.identifies is not None:
-        name = column.identifies(row)
-        if (shown := names.get(name)) is not None:
-            full = column.draw(row, None)
-            return tuple((shown if text == name else text, style) for text, style in full)
+def _cell(column: Column[T], widths: ColumnWidths, row: T) -> Line:
+    name = column.identifies(row) if column.identifies is not None else ""
+    shown = widths.names.get(column.name, {}).get(name)
+    if shown is not None:
+        full = column.draw(row, None)
+        return tuple((shown if text == name else text, style) for text, style in full)
     return column.draw(row, widths[column.name])
 
 

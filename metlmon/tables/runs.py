@@ -61,7 +61,6 @@ from metlmon.text.spans import (
     MOVING,
     NOTE,
     PLAIN,
-    Align,
     Line,
     TextStyle,
     crop_middle,
@@ -430,7 +429,7 @@ def host_and_site(host: str | None, site: Line) -> Line:
     return line(("on ", DIM), clip(name, 40), " (") + site + line(")")
 
 
-def site_minimum(rows: Iterable[Epoch | Epoch | None]) -> int:
+def site_minimum(rows: Iterable[Epoch | None]) -> int:
     """The minimum width of a column of sites: two names, if any site is not the target."""
     return 9 if any(row is not None and row.off_target for row in rows) else 7
 
@@ -671,34 +670,32 @@ def variable_columns(figures: RunFigures | None) -> list[Column[Run]]:
     """A column for each swept variable, the most distinctive first; the last is dropped first."""
     if figures is None:
         return []
-    columns: list[Column[Run]] = []
-    for place, name in enumerate(figures.swept_names[:MAX_VARIABLES]):
-        texts = short_values({figures.swept_value(run, name) for run in figures.sweep.runs})
+    return [
+        _variable_column(figures, name, drop=5 - (MAX_VARIABLES - place) / MAX_VARIABLES)
+        for place, name in enumerate(figures.swept_names[:MAX_VARIABLES])
+    ]
 
-        def value(row: Run, name: str = name) -> str | float | None:
-            text = figures.swept_value(row.key, name)
-            return text if text is None or not _is_number(text) else float(text)
 
-        def cell(
-            row: Run, _: int | None, name: str = name, texts: dict[str | None, str] = texts
-        ) -> Line:
-            return line(texts.get(figures.swept_value(row.key, name), formatting.UNKNOWN))
+def _variable_column(figures: RunFigures, name: str, drop: float) -> Column[Run]:
+    texts = short_values({figures.swept_value(run, name) for run in figures.sweep.runs})
 
-        title = clip(name, NAME_CELLS)
-        align: Align = "right" if all(map(_is_number, texts.values())) else "left"
-        columns.append(
-            Column(
-                f"vars.{name}",
-                value,
-                title=title,
-                doc="value of a variable (VARS) in which the runs differ",
-                align=align,
-                drop=5 - (MAX_VARIABLES - place) / MAX_VARIABLES,
-                cell=cell,
-                maximum=VALUE_CELLS,
-            )
-        )
-    return columns
+    def value(row: Run) -> str | float | None:
+        text = figures.swept_value(row.key, name)
+        return text if text is None or not _is_number(text) else float(text)
+
+    def cell(row: Run, _: int | None) -> Line:
+        return line(texts.get(figures.swept_value(row.key, name), formatting.UNKNOWN))
+
+    return Column(
+        f"vars.{name}",
+        value,
+        title=clip(name, NAME_CELLS),
+        doc="value of a variable (VARS) in which the runs differ",
+        align="right" if all(map(_is_number, texts.values())) else "left",
+        drop=drop,
+        cell=cell,
+        maximum=VALUE_CELLS,
+    )
 
 
 def _is_number(text: str) -> bool:

@@ -416,13 +416,22 @@ def slow_sites(row: SiteGpuUsage | HostUsage) -> str:
 
 
 def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
-    def used(name: str, drop: int, write: str, value: Callable[[HostUsage], float | None]) -> Any:
-        doc = "in use on average, median of the epochs measured"
-        return Column(name, value, Kind.NUMBER, doc, drop=drop, write=write.format)
-
+    # A column of dashes would take room from names.
+    used: list[Column[Any]] = [
+        Column(
+            name,
+            attrgetter(f"{name}_used.median"),
+            Kind.NUMBER,
+            "in use on average, median of the epochs measured",
+            drop=drop,
+            write=write.format,
+        )
+        for name, drop, write in (("gpus", 2, "{:.2f}"), ("cpus", 3, "{:.1f}"))
+        if any(getattr(row, f"{name}_used").n for row in rows)
+    ]
     # Dropped first is what shows neither whether a host is slow, nor whether its use of GPUs or
-    # CPUs may be the reason. A column of dashes would take room from names.
-    columns: list[Column[Any]] = [
+    # CPUs may be the reason.
+    return [
         _name_column("host", LONG_NAME_LIMIT, comfortable=16, maximum=48),
         replace(SITE, drop=6, comfortable=8),
         _machine_column(usage, minimum=8, comfortable=12, maximum=30),
@@ -430,8 +439,7 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
         replace(EPOCH_TIME, doc="median of the completed epochs without ⇄"),
         SAME_GPU,
         _spread(drop=7),
-        used("gpus", 2, "{:.2f}", lambda r: r.gpus_used.median),
-        used("cpus", 3, "{:.1f}", lambda r: r.cpus_used.median),
+        *used,
         Column(
             "lost",
             lambda r: r.totals.bad_executions,
@@ -441,11 +449,6 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
         ),
         replace(BADPUT, drop=5),
     ]
-    measured = {"gpus": "gpus_used", "cpus": "cpus_used"}
-    absent = {
-        name for name, figure in measured.items() if not any(getattr(r, figure).n for r in rows)
-    }
-    return [column for column in columns if column.name not in absent]
 
 
 def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
