@@ -397,9 +397,8 @@ def _stack_cell(column: Stack, top: int, level: int, height: int) -> Cell:
 
 def chart_maximum(columns: Iterable[Stack]) -> int:
     """The value of the full height of a chart: an integer, at least 1."""
-    return max(
-        1, math.ceil(round(max((sum(column.values()) for column in columns), default=0.0), 6))
-    )
+    highest = max((sum(column.values()) for column in columns), default=0.0)
+    return max(1, math.ceil(round(highest, 6)))
 
 
 def chart(
