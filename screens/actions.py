@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
 from string import punctuation
 from typing import TYPE_CHECKING, Any, Final
@@ -59,6 +59,12 @@ TABS: Final = tuple(
     for tab in range(1, 1 + max(entry.tab for entry in SCREENS.values()))
 )
 """The names of the screens of each tab; the first gives the tab its title."""
+
+
+def settings_name(class_name: str) -> str:
+    """The name of a screen in ``[columns]`` of ``metlmon.toml``, by that of its class."""
+    return class_name.removesuffix("Screen").lower()
+
 
 _NAMES: Final = {f"screens.{entry.path}": name for name, entry in SCREENS.items()}
 
@@ -471,10 +477,11 @@ def keymap(keys: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def unknown_names(keys: Mapping[str, str]) -> list[str]:
-    """The names in a table of replaced keys that no action has."""
-    names = {name for a in ACTIONS for name in (a.name, f"{a.scope}.{a.name}")}
-    return [name for name in keys if name not in names]
+KNOWN_NAMES: Final[Mapping[str, Collection[str]]] = {
+    "keys": tuple(name for a in ACTIONS for name in (a.name, f"{a.scope}.{a.name}")),
+    "columns": tuple(settings_name(e.path.rpartition(".")[2]) for e in SCREENS.values()),
+}
+"""The names that these tables of ``metlmon.toml`` may have: actions, and screens."""
 
 
 def bindings_of(*scopes: str, direct_of: Iterable[str] = ()) -> list[BindingType]:

@@ -49,13 +49,13 @@ from metlmon.text import formatting
 from metlmon.text.formatting import plain, seconds_ago
 from metlmon.text.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, first_that_fits, line
 from screens.actions import (
+    KNOWN_NAMES,
     TABS,
     bindings_of,
     create_screen,
     key_cap,
     keymap,
     name_of_screen,
-    unknown_names,
 )
 from screens.base.screens import ListState, SnapshotScreen
 from screens.base.stats_worker import StatsWorker, has_job_files
@@ -340,7 +340,7 @@ class MetlmonApp(FaultTolerantApp):
     def on_mount(self) -> None:
         home = self.options.home
         self.push_screen(OverviewScreen() if home is None else create_screen("home", home))
-        for name in unknown_names(self.keys):
+        for name in (name for name in self.keys if name not in KNOWN_NAMES["keys"]):
             self.add_banner(f"metlmon.toml: [keys]: unknown action {name[:40]!r}")
         start = self.options.start
         if start == "submit":

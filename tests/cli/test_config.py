@@ -99,17 +99,22 @@ def test_path_lists_the_files_read(
     assert "is not there" in second
 
 
-def test_validate_refuses_keys_in_use(capsys: Captured, own: Path, user: Path) -> None:
+def test_validate_refuses_taken_keys_and_unknown_names(
+    capsys: Captured, own: Path, user: Path
+) -> None:
     command = '[[command]]\nkey = "{}"\nname = "its {}"\ncommand = ["condor_q", "{{job}}"]\n'
-    user.write_text(command.format("q", "queue") + command.format("^g", "requirements"))
+    named = '[keys]\nsorrt = "o"\nsort = "O"\n[columns]\noverveiw = ["job"]\nsweep = ["job"]\n'
+    user.write_text(command.format("q", "queue") + command.format("^g", "requirements") + named)
     code, out, _ = spoken(capsys, "validate", own.parent)
     assert code == Exit.USAGE
     assert f"{user}: [[command]] its queue: q is the key of" in out
+    assert f"{user}: [keys]: no action is called 'sorrt'; did you mean 'sort'? (line 10)" in out
+    assert "[columns]: no screen is called 'overveiw'; did you mean 'overview'? (line 13)" in out
     assert "requirements" not in out
     assert "no command will run" not in out, "the dashboard leaves it out"
     code, result = report_of(capsys, "validate", own.parent)
     assert (code, result["valid"]) == (Exit.USAGE, False)
-    (error,) = result["errors"]
+    error = result["errors"][0]
     assert (error["path"], error["line"], error["key"]) == (str(user), 1, "command")
     assert report_of(capsys, "show", own.parent)[0] == Exit.OK, "it stops no command"
 

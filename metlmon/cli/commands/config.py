@@ -21,6 +21,7 @@ from metlmon.config.loader import (
     load_configuration,
 )
 from metlmon.config.toml_file import SettingProblem
+from metlmon.errors import nearest
 from metlmon.redact import hide_value
 from metlmon.text.formatting import count, plain
 
@@ -56,8 +57,10 @@ def config(options: argparse.Namespace) -> int:
     path = Path(options.dir)
     dagdir = path.parent if path.is_file() else path
     configuration = load_configuration(dagdir)
+    stops = bool(configuration.problems)
     if options.what == "validate":
-        problems = (*configuration.problems, *_taken_keys(configuration))
+        ignored = (*_taken_keys(configuration), *_unknown_names(configuration))
+        problems = (*configuration.problems, *ignored)
         configuration = replace(configuration, problems=problems)
     wrong = Exit.USAGE if configuration.problems else Exit.OK
     if options.json:
@@ -65,7 +68,7 @@ def config(options: argparse.Namespace) -> int:
     elif options.what == "path":
         _print_files(configuration)
     elif options.what == "validate":
-        _print_validation(configuration)
+        _print_validation(configuration, stops)
     else:
         _print_settings(configuration)
     # ``path`` is used to repair a file: errors in it do not fail the command.
@@ -129,14 +132,30 @@ def _taken_keys(configuration: Configuration) -> Iterator[SettingProblem]:
                 yield SettingProblem(path, line, OWN_COMMAND, message)
 
 
-def _print_validation(configuration: Configuration) -> None:
+def _unknown_names(configuration: Configuration) -> Iterator[SettingProblem]:
+    """The names of actions and screens that the dashboard does not know, and ignores."""
+    named = [entry for entry in configuration.entries if entry.key in ("keys", "columns")]
+    if named:
+        from screens.actions import KNOWN_NAMES
+
+        for entry in named:
+            name, known = entry.value[0], KNOWN_NAMES[entry.key]
+            if name not in known and entry.path is not None:
+                near = nearest(name, known)
+                advice = f"; did you mean {near!r}?" if near else ""
+                noun = "action" if entry.key == "keys" else "screen"
+                message = f"[{entry.key}]: no {noun} is called {name!r}{advice}"
+                yield SettingProblem(entry.path, entry.line, entry.key, message)
+
+
+def _print_validation(configuration: Configuration, stops: bool) -> None:
+    """Print the problems; ``stops``: some of them keep every command from running."""
     read = [source for source in configuration.sources if source.exists]
     for problem in configuration.problems:
         _print_line(str(problem))
     if configuration.problems:
         errors = count(len(configuration.problems), "error")
-        stops = any(problem.key != OWN_COMMAND for problem in configuration.problems)
-        effect = "no command will run" if stops else "these keys keep their own actions"
+        effect = "no command will run" if stops else "the dashboard ignores these"
         _print_line(f"{errors}: {effect} until corrected")
     elif read:
         files = " and ".join(str(source.path) for source in reversed(read))
