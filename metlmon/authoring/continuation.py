@@ -49,7 +49,7 @@ from metlmon.model.run import RunNodes, gate_command, variable
 from metlmon.model.states import ALIVE, DagState, State
 from metlmon.redact import redact_secrets
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.row_text import gate_sentences
+from metlmon.snapshot.row_text import format_run_list, gate_sentences
 from metlmon.text.formatting import STATES, count
 
 LARGEST: Final = 64 << 20
@@ -269,8 +269,9 @@ def _select_runs(
     for name in wanted:
         rows = [row for row in builder.find_runs(name) if row.key in candidates]
         if len(rows) != 1:
-            reason = f"ambiguous ({len(rows)} matches); give a uuid" if rows else "no such run"
-            raise PlanError(f"{name}: {reason}")
+            known = format_run_list(builder.status().runs)
+            reason = f"ambiguous ({len(rows)} matches)" if rows else "no such run"
+            raise PlanError(f"{name}: {reason}; {known}")
         selected[rows[0].key] = candidates[rows[0].key]
     return list(selected.values())
 

@@ -90,16 +90,13 @@ def repeated(usage: str, help: str) -> Argument:
     return option(usage, help, action="append", default=[])
 
 
+def directory(help: str) -> Argument:
+    """The argument DIR, by default the current directory."""
+    return option("dir DIR", f"{help} (default: here)", nargs="?", default=".")
+
+
 SOURCES: Final = "a directory with DAGs or event logs, a DAG file, event logs"
-LOCAL_DIR: Final = option(
-    "dir DIR", f"{SOURCES}, or a cluster (default: here)", nargs="?", default="."
-)
-DIR: Final = option(
-    "dir DIR",
-    f"{SOURCES}, a cluster, or HOST:DIR over ssh (default: here)",
-    nargs="?",
-    default=".",
-)._replace(is_remote=True)
+DIR: Final = directory(f"{SOURCES}, a cluster, or HOST:DIR over ssh")._replace(is_remote=True)
 LOGS: Final = DIR._replace(takes_logs=True)
 DIRS: Final = option(
     "dirs DIR",
@@ -405,7 +402,7 @@ _EXPLAIN: Final = {
     "advise": Command(
         "where the next epochs should go, and send them there",
         (
-            LOCAL_DIR,
+            directory(f"{SOURCES}, or a cluster"),
             *COMMON,
             option(
                 "--what-if POOL",
@@ -423,8 +420,8 @@ _EXPLAIN: Final = {
             flag("--undo", "restore the state before plans were last applied"),
         ),
         description="Where the next epochs of each run should go, from the profiles of the sites. "
-        "It first says what it will change, and asks. Running jobs are never touched. What was "
-        "applied is in gate/DAG/advice.log.",
+        "--apply first says what it will change, and asks. Running jobs are never touched. What "
+        "was applied is in gate/DAG/advice.log.",
         own_outputs=("--undo",),
     ),
 }
@@ -515,7 +512,12 @@ _WRITE: Final = {
     ),
     "check": Command(
         "what is wrong with DAG and submit files, and what to do about it",
-        (LOCAL_DIR, JSON, flag("--strict", "warnings count as errors"), ASCII),
+        (
+            directory("a directory with DAGs, or a DAG file"),
+            JSON,
+            flag("--strict", "warnings count as errors"),
+            ASCII,
+        ),
         description="Look for common mistakes in DAG and submit files. Nothing is run, written, or "
         "asked of the pool. Exit status 1: errors were found.",
     ),
@@ -638,10 +640,10 @@ _EXPORT: Final = {
 _HELP: Final = {
     "help": Command(
         "print a section of the guide, or the list of its sections",
-        (option("topic", "the name of a section, or a prefix of it", nargs="?"),),
+        (option("topic TOPIC", "the name of a section, or a prefix of it", nargs="?"),),
     ),
     "config": Command(
-        "metlmon.toml: the settings, their files, and mistakes in them",
+        "the settings in metlmon.toml, their files, and mistakes in them",
         (
             option(
                 "what",
@@ -651,7 +653,7 @@ _HELP: Final = {
                 default="show",
                 choices=["show", "path", "validate"],
             ),
-            LOCAL_DIR,
+            directory("its metlmon.toml is read, too"),
             JSON,
         ),
     ),
@@ -684,7 +686,7 @@ _HELP["schema"] = Command(
 )
 _HELP["completion"] = Command(
     "print a shell completion script",
-    (option("shell", None, choices=["bash", "zsh"]),),
+    (option("shell SHELL", "bash or zsh", choices=["bash", "zsh"]),),
     module="help",
 )
 

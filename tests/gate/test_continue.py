@@ -367,7 +367,7 @@ def test_dag_file_selects_runs_and_hides_no_other_dag(ended: EndedDag, capsys: C
         ("run1", 3, 4)
     ]
     assert of_file(ended, "e-2.dag", "--dry-run") == 0
-    assert "No run continues" in capsys.readouterr().out
+    assert "No run continues: none has epochs left." in capsys.readouterr().out
     assert of_file(ended, "e.sub") == 2
     assert "e.sub: no DAG of this name" in capsys.readouterr().err
 

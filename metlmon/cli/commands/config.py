@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,7 @@ from metlmon.config.loader import (
     load_configuration,
 )
 from metlmon.config.toml_file import SettingProblem
-from metlmon.errors import nearest
+from metlmon.errors import InputError, nearest
 from metlmon.redact import hide_value
 from metlmon.text.formatting import count, plain
 
@@ -55,6 +56,8 @@ class ConfigOutput(Output, frozen=True, kw_only=True):
 def config(options: argparse.Namespace) -> int:
     """``metlmon config show|path|validate``."""
     path = Path(options.dir)
+    if not os.path.lexists(path):
+        raise InputError(f"{path}: no such directory; give the directory of a DAG")
     dagdir = path.parent if path.is_file() else path
     configuration = load_configuration(dagdir)
     stops = bool(configuration.problems)

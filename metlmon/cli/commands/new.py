@@ -974,7 +974,7 @@ def _print_continuation(result: Continuation) -> None:
         out.table(_continued_columns(), result.runs)
         print()
     else:
-        print("No run continues.")
+        print(f"No run continues{'.' if result.excluded else ': none has epochs left.'}")
     for each in result.excluded:
         name, why = plain(each.run, NAME), plain(each.reason, SENTENCE)
         print(f"{name} is left out: {why}")
