@@ -18,6 +18,7 @@ from metlmon.text.spans import (
     MOVING,
     NOTE,
     Line,
+    crop_middle,
     justify,
     line,
     style_of,
@@ -36,8 +37,9 @@ class SourcesScreen(DocumentScreen):
 
     def show(self, update: Snapshot) -> None:
         room = self.app.size.width
-        dagdir = plain(directory_label(str(self.context.feed.dagdir)), 200)
-        title = line(("Sources and warnings", BOLD), "   ", (dagdir, DIM))
+        title = line(("Sources and warnings", BOLD), "   ")
+        dagdir = plain(directory_label(str(self.context.feed.dagdir)))
+        title += line((crop_middle(dagdir, max(1, room - 4 - width(title))), DIM))
         right: Line = ()
         if update.opened and not update.is_complete:
             right = reading_progress(update.progress, 0)
