@@ -153,13 +153,10 @@ def test_job_whose_child_waited_for_others_may_have_ended_long_before() -> None:
     assert (hours.goodput, hours.badput, hours.running) == (0.0, 9.0, 0.0)
 
 
-def test_hold_of_a_job_is_over_once_the_child_was_submitted() -> None:
+def test_job_is_over_once_the_child_was_submitted_unless_it_is_logged_later() -> None:
     log = Log().submit(77, EPOCH0).execute(77).hold(77, 34).submit(78, EPOCH1)
     held = read_ensemble(CHAIN, log).job(77)
     assert (held.state, held.holds[0].end) == (State.UNKNOWN, log.clock)
-
-
-def test_job_that_is_logged_later_than_the_child_runs() -> None:
     log = Log().submit(77, EPOCH0).execute(77).submit(78, EPOCH1).image(77, 9)
     assert read_ensemble(CHAIN, log).job(77).state is State.RUNNING
 

@@ -200,9 +200,7 @@ def test_furthest_run_first_completes_runs_in_turn_and_submission_order_alternat
 def test_furthest_run_last_starts_the_run_behind() -> None:
     runs = [queued("ahead", 1, done=5), queued("behind", 2)]
     assert simulate_queue(runs, limited_to(1, StartOrder.NEAREST)) == {"ahead": 200.0, "behind": 0}
-
-
-def test_targets_without_a_limit_do_not_wait() -> None:
+    # Targets without a limit do not wait.
     runs = [queued("a", 2, executing=True), queued("b", 2, group=None)]
     assert simulate_queue(runs, limited_to(1, StartOrder.SUBMISSION))["b"] == 0.0
 
