@@ -1,8 +1,8 @@
 """Derives the records of an ensemble, and adds up the sums over them.
 
 :meth:`Derivation.update` builds the records of changed jobs and nodes, and keeps the others;
-:meth:`Derivation.derive` resolves the runs and adds up everything, except the totals of closed jobs
-in unchanged groups of runs. A snapshot (:mod:`metlmon.snapshot.builder`) reads the results.
+:meth:`Derivation.derive` resolves the runs and adds up everything. A snapshot
+(:mod:`metlmon.snapshot.builder`) reads the results.
 
 Below the derivation: the record of a job with its executions, transfers and holds; the rule by
 which executions ended with their annex; the totals. All definitions are those of
@@ -98,10 +98,6 @@ from metlmon.snapshot.records import (
 JOBS_PER_STEP: Final = 8
 NODES_PER_STEP: Final = 200
 """Jobs and nodes between two checks of the clock: some milliseconds."""
-
-TOTALS_GROUPS: Final = 128
-"""Number of groups of runs whose totals are stored: with more runs than this, totals for each of
-them would take a tenth of the memory."""
 
 SPECIAL_KINDS: Final = frozenset({NodeKind.PROVISIONER, NodeKind.SERVICE, NodeKind.FINAL})
 
@@ -288,8 +284,6 @@ class Derivation:
         self.has_dags = self.dags.keys() != {NO_DAG}
         self.jobs: dict[JobKey, Job] = {}
         """The records by job, without those of another directory's DAG."""
-        self._expired: dict[JobKey, tuple[Job, Job]] = {}
-        """Jobs evicted by the end of an annex: their records without that cause, and with it."""
         self.totals = Totals()
         self.sums = NodeSums()
         self.run_states: dict[str, RunState] = {}
@@ -309,18 +303,13 @@ class Derivation:
         self._open: set[JobKey] = set()
         """Jobs with an execution, a transfer or a hold that has not ended."""
         self._evicted: dict[JobKey, list[Execution]] = {}
-        """The executions of each job that may have ended with their annex."""
+        """The executions of each job that may have ended with their annex, before that rule."""
         self._strays: dict[JobKey, None] = {}
         """Jobs of no node."""
         self._factory = EntryFactory(NameTable(ensemble.settings), ensemble.clock)
         self._run_names: dict[str, tuple[str, str | None]] = {}
         self._run_memos: dict[str, RunMemo] = {}
         self._run_context: object = None
-        self._groups: dict[str | None, int] = {}
-        """The group of each run."""
-        self._group_totals: dict[int, tuple[list[Job], Totals]] = {}
-        """The closed jobs of each group of runs, and their totals."""
-        self._closed_totals = Totals()
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
         self._live = False
@@ -607,7 +596,6 @@ class Derivation:
 
     def derive(self, as_of: datetime | None) -> None:
         """Resolve the runs and add up everything, counting what has not ended up to ``as_of``."""
-        self._remove_expiries()
         if as_of != self.as_of:
             self._count_up_to(as_of)
         self._sum_nodes()
@@ -615,8 +603,8 @@ class Derivation:
         self._resolve_runs()
         self._update_stale()
         self._note_strays()
-        self._add_expiries(as_of)
-        self.totals = self._add_up()
+        self._set_expiries(as_of)
+        self.totals = Totals(self.jobs.values())
         self.unlogged = self.sums.unlogged
         if self.totals.hour_unit is HourUnit.GPU:
             self.unlogged = self.unlogged | self.sums.without_slot
@@ -782,49 +770,15 @@ class Derivation:
         if len(names) < MAX_UNKNOWN_NODES:
             names.add(name)
 
-    def _remove_expiries(self) -> None:
-        """Restore the records to which :meth:`_add_expiries` gave a cause."""
-        for key, (own, expired) in self._expired.items():
-            if self.jobs.get(key) is expired:
-                self.jobs[key] = own
-        self._expired = {}
-
-    def _add_expiries(self, as_of: datetime | None) -> None:
-        """Set the cause of executions that ended because their annex expired."""
-        jobs, ends = self.jobs, self.ensemble.annex_ends
+    def _set_expiries(self, as_of: datetime | None) -> None:
+        """Set the causes of executions that may have ended because their annex expired."""
         evicted = list(chain.from_iterable(self._evicted.values()))
-        causes = _find_expiries(evicted, jobs.values(), ends, as_of)
-        for key, of_job in self._evicted.items() if causes else ():
-            if any(entry.id in causes for entry in of_job):
-                self._expired[key] = jobs[key], jobs[key].with_causes(causes)
-                jobs[key] = self._expired[key][1]
-
-    def _add_up(self) -> Totals:
-        """The totals of all jobs.
-
-        The totals of a group's closed jobs are kept until one of these jobs changes, and so is
-        the sum of all groups: time changes only the open jobs, which are added up separately.
-        """
-        totals = Totals([self.jobs[key] for key in self._open])
-        by_group: defaultdict[int, list[Job]] = defaultdict(list)
-        groups = self._groups
-        for key, job in self.jobs.items():
-            if key not in self._open:
-                by_group[groups.setdefault(job.key, len(groups) % TOTALS_GROUPS)].append(job)
-        before, self._group_totals = self._group_totals, {}
-        for group, jobs in by_group.items():
-            known = before.get(group)
-            if known is None or known[0] != jobs:
-                known = jobs, Totals(jobs)
-            self._group_totals[group] = known
-        if self._group_totals != before:
-            self._closed_totals = Totals()
-            for _, of_group in self._group_totals.values():
-                self._closed_totals.merge(of_group)
-        totals.merge(self._closed_totals)
-        totals.queued.sort()
-        totals.gaps.sort()
-        return totals
+        expired = _find_expiries(evicted, self.jobs.values(), self.ensemble.annex_ends, as_of)
+        for key, of_job in self._evicted.items():
+            job = self.jobs[key]
+            causes = {each.id: expired.get(each.id, each.cause) for each in of_job}
+            if any(each.cause != causes.get(each.id, each.cause) for each in job.executions):
+                self.jobs[key] = job.with_causes(causes)
 
     def _is_overruled(self, record: NodeRecord, state: NodeState) -> bool:
         """Whether the job of a completed node with a POST script failed."""
@@ -1752,7 +1706,7 @@ class Totals:
     ``queued``: the jobs in the queue. ``gaps``: those whose log lacks events.
     """
 
-    def __init__(self, jobs: Sequence[Job] = ()) -> None:
+    def __init__(self, jobs: Iterable[Job] = ()) -> None:
         self.total = ExecutionTotals()
         self.runs: defaultdict[str | None, ExecutionTotals] = defaultdict(ExecutionTotals)
         self.queued: list[JobKey] = []
@@ -1772,17 +1726,8 @@ class Totals:
                     self._with_cpus += entry.cpus is not None
         for of_run in self.runs.values():
             self.total.merge(of_run)
-
-    def merge(self, other: Totals) -> None:
-        """Add the totals of other jobs; the objects of runs that these alone have are shared."""
-        self.total.merge(other.total)
-        for run, of_run in other.runs.items():
-            if (known := self.runs.setdefault(run, of_run)) is not of_run:
-                known.merge(of_run)
-        self.queued += other.queued
-        self.gaps += other.gaps
-        self._with_gpus += other._with_gpus
-        self._with_cpus += other._with_cpus
+        self.queued.sort()
+        self.gaps.sort()
 
     @property
     def hour_unit(self) -> HourUnit:

@@ -466,7 +466,7 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
             entered_at=tuple([time for time, _ in states]),
         )
 
-    def with_causes(self, causes: Mapping[ExecutionId, str]) -> Job:
+    def with_causes(self, causes: Mapping[ExecutionId, str | None]) -> Job:
         """A copy with other causes of some executions."""
         executions = (
             replace(entry, cause=causes.get(entry.id, entry.cause)) for entry in self.executions
