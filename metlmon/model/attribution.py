@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
-from functools import partial
 from heapq import heappop, heappush
 from itertools import takewhile
 from operator import eq
@@ -86,59 +85,6 @@ class Attribution(Struct, frozen=True, gc=False):
         if self.proven:
             return ()
         return ((self.dag,) if self.dag is not None else self.candidates) + self.overlapping
-
-
-def attribute_job(
-    job: LoggedJob,
-    dags: Mapping[str, Dag],
-    with_node: Sequence[Dag],
-    submitting_dag: Dag | None = None,
-    shared_logs: Collection[str] = (),
-    reused: bool = False,
-    overlaps: Callable[[Dag], bool] = lambda dag: False,
-) -> Attribution:
-    """Attribute ``job`` to a DAG and node.
-
-    ``with_node``: the DAGs that have a node of its name. ``submitting_dag``: the DAG whose DAGMan
-    reported the submission of the job's cluster. ``shared_logs``: logs with jobs of a DAG that is
-    not in this directory. ``reused``: the schedd used the job id several times, so no list of ids
-    refutes it. ``overlaps``: whether a proven job of the DAG was in the queue at the same time,
-    which DAGMan would have waited for.
-    """
-    if submitting_dag is not None:
-        node = submitting_dag.node_of(job.cluster)
-        return Attribution(submitting_dag.key, node, proven=True)
-    name = job.node_name
-    if job.nodes_logs:
-        owners = sorted(job.nodes_logs & dags.keys())
-        if len(owners) == 1:
-            return Attribution(owners[0], name, proven=True)
-    if name is None:
-        return Attribution()
-    # Not if only nodes.logs of other DAGs have the job.
-    is_elsewhere = job.nodes_logs and job.nodes_logs.isdisjoint(dag.key for dag in with_node)
-    candidates = [] if is_elsewhere else list(with_node)
-    provisional = len(candidates) > 1
-    overlapping: tuple[str, ...] = ()
-    if candidates:
-        named = [dag for dag in candidates if _is_named(job, dag, dags)]
-        if not named and not reused:
-            candidates = [dag for dag in candidates if not _refutes(dag, job)]
-            overlapping = tuple([dag.key for dag in candidates if overlaps(dag)])
-            candidates = [dag for dag in candidates if dag.key not in overlapping]
-        candidates = named or candidates
-        if not candidates:
-            return Attribution(
-                None, name, provisional=provisional, foreign=True, overlapping=overlapping
-            )
-        for narrow in (_by_dagman_out, _by_batch_name, _by_lifetime, _by_log, _by_mark):
-            if len(candidates) <= 1:
-                break
-            candidates = narrow(job, candidates)
-        is_certain = named or reused or job.user_logs.isdisjoint(shared_logs)
-        if len(candidates) == 1 and is_certain:
-            return Attribution(candidates[0].key, name, (), provisional, bool(named))
-    return Attribution(None, name, tuple(dag.key for dag in candidates), provisional)
 
 
 # --- proof and refutation for one DAG ----------------------------------------------------
@@ -688,18 +634,7 @@ class JobAttributor:
         if previous is None and with_node:
             # Share one string object for equal names.
             job.node_name = with_node[0].workflow.nodes[job.node_name or ""].name
-        # DAGMan's files do not say which submission of a reused id they mean.
-        reused = key[:2] in self.reused_ids
-        submitting_dag = self.submitting_dag(key[0]) if not reused else None
-        attribution = attribute_job(
-            job,
-            self._dags,
-            with_node,
-            submitting_dag=submitting_dag,
-            shared_logs=self.unproven.foreign_by_log.keys(),
-            reused=reused,
-            overlaps=partial(self._overlaps, job),
-        )
+        attribution = self._find_attribution(job, with_node)
         recheck = self.unproven.update(job, attribution, self._dags)
         if self._is_of_no_dag(job, attribution):
             name = self._groups.place(job)
@@ -728,6 +663,48 @@ class JobAttributor:
         rechecked_nodes = self.attribute_all(recheck) if recheck else ()
         own = {record.key for record in (old, new) if record is not None}
         return [*own, *possible, *rechecked_nodes]
+
+    def _find_attribution(self, job: LoggedJob, with_node: Sequence[Dag]) -> Attribution:
+        """The DAG and node of a job; ``with_node``: the DAGs that have a node of its name."""
+        # DAGMan's files do not say which submission of a reused id they mean.
+        reused = job.id in self.reused_ids
+        submitting_dag = self.submitting_dag(job.cluster) if not reused else None
+        if submitting_dag is not None:
+            node = submitting_dag.node_of(job.cluster)
+            return Attribution(submitting_dag.key, node, proven=True)
+        name = job.node_name
+        if job.nodes_logs:
+            owners = sorted(job.nodes_logs & self._dags.keys())
+            if len(owners) == 1:
+                return Attribution(owners[0], name, proven=True)
+        if name is None:
+            return Attribution()
+        # Not if only nodes.logs of other DAGs have the job.
+        is_elsewhere = job.nodes_logs and job.nodes_logs.isdisjoint(dag.key for dag in with_node)
+        candidates = [] if is_elsewhere else list(with_node)
+        if not candidates:
+            return Attribution(None, name)
+        provisional = len(candidates) > 1
+        overlapping: tuple[str, ...] = ()
+        named = [dag for dag in candidates if _is_named(job, dag, self._dags)]
+        if not named and not reused:
+            candidates = [dag for dag in candidates if not _refutes(dag, job)]
+            overlapping = tuple([dag.key for dag in candidates if self._overlaps(job, dag)])
+            candidates = [dag for dag in candidates if dag.key not in overlapping]
+        candidates = named or candidates
+        if not candidates:
+            return Attribution(
+                None, name, provisional=provisional, foreign=True, overlapping=overlapping
+            )
+        for narrow in (_by_dagman_out, _by_batch_name, _by_lifetime, _by_log, _by_mark):
+            if len(candidates) <= 1:
+                break
+            candidates = narrow(job, candidates)
+        # A log that another directory's DAG writes, too, proves nothing.
+        is_certain = named or reused or job.user_logs.isdisjoint(self.unproven.foreign_by_log)
+        if len(candidates) == 1 and is_certain:
+            return Attribution(candidates[0].key, name, (), provisional, bool(named))
+        return Attribution(None, name, tuple(dag.key for dag in candidates), provisional)
 
     def _set_possible(self, key: JobKey, attribution: Attribution | None) -> list[NodeKey]:
         """Record a job with the nodes that it may belong to; return those with a change.
