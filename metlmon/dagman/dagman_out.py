@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from metlmon.dagman.records import DagmanMessage, DagmanMessageKind
+from metlmon.dagman.records import DagmanMessage, MessageKind
 from metlmon.redact import harmless, plain, redact_secrets, visible
 
 LONGEST_LINE: Final = 256 * 1024
@@ -140,7 +140,7 @@ class _LineReader:
                 self.error_end = end
                 if text := _decode_redacted(line[:_QUOTED_BYTES].strip()):
                     self.messages.append(
-                        DagmanMessage(DagmanMessageKind.ERROR_CONTINUED, None, text=text)
+                        DagmanMessage(MessageKind.ERROR_CONTINUED, None, text=text)
                     )
             return
         self._start, self._end = start, end
@@ -149,7 +149,7 @@ class _LineReader:
             match = re.match(pattern, message)
             if match is None:
                 continue
-            if isinstance(handler, DagmanMessageKind):
+            if isinstance(handler, MessageKind):
                 self.add_message(handler, match, stamp)
             else:
                 handler(self, match, stamp)
@@ -173,13 +173,11 @@ class _LineReader:
             case _:
                 node, cluster, proc = _decode(fields[9]), int(fields[10]), int(fields[11])
                 self.messages.append(
-                    DagmanMessage(
-                        DagmanMessageKind.JOB_OK, self.cached_time(stamp), node, cluster, proc
-                    )
+                    DagmanMessage(MessageKind.JOB_OK, self.cached_time(stamp), node, cluster, proc)
                 )
         return True
 
-    def add_message(self, kind: DagmanMessageKind, match: re.Match[bytes], stamp: bytes) -> None:
+    def add_message(self, kind: MessageKind, match: re.Match[bytes], stamp: bytes) -> None:
         """Add a message from the pattern's named groups."""
         groups = match.groupdict()
         value, signal = groups.get("value"), groups.get("signal")
@@ -242,11 +240,11 @@ class _LineReader:
         self.state = OutState(
             with_events=known.with_events, before=known.before, assigned=known.assigned
         )
-        self.add_message(DagmanMessageKind.STARTED, match, stamp)
+        self.add_message(MessageKind.STARTED, match, stamp)
 
     def on_recovery(self, match: re.Match[bytes], stamp: bytes) -> None:
         self.state.recovering = True
-        self.add_message(DagmanMessageKind.RECOVERY, match, stamp)
+        self.add_message(MessageKind.RECOVERY, match, stamp)
 
     def on_recovered(self, match: re.Match[bytes], stamp: bytes) -> None:
         self.state.recovering = False
@@ -262,20 +260,18 @@ class _LineReader:
             lines = [line for line in self.lines_before() if line]
             warning = explanation(lines) or next(iter(lines), None)
             text = f"{warning} (an error by DAGMAN_USE_STRICT)" if warning else text
-        kind = DagmanMessageKind.ERROR
+        kind = MessageKind.ERROR
         if text.startswith(_OF_READING_LOGS):
-            kind = DagmanMessageKind.LOG_ERROR
+            kind = MessageKind.LOG_ERROR
         self.messages.append(DagmanMessage(kind, self.cached_time(stamp), text=text))
 
     def on_cycle(self, match: re.Match[bytes], stamp: bytes) -> None:
         text = f"cycle in the graph {_decode_redacted(match['text'])}"
-        self.messages.append(
-            DagmanMessage(DagmanMessageKind.ERROR, self.cached_time(stamp), text=text)
-        )
+        self.messages.append(DagmanMessage(MessageKind.ERROR, self.cached_time(stamp), text=text))
 
     def on_exited(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Report the end; after an error, with the line that may explain it."""
-        self.add_message(DagmanMessageKind.EXITED, match, stamp)
+        self.add_message(MessageKind.EXITED, match, stamp)
         if self.messages[-1].value:
             text = explanation(self.lines_before())
             self.messages[-1] = replace(self.messages[-1], text=text)
@@ -286,10 +282,10 @@ class _LineReader:
         first = next((i for i, line in enumerate(lines) if re.match(_SUBMITTING, line)), None)
         time, node = self.cached_time(stamp), _decode(match["node"])
         text = explanation(lines[:first][::-1])
-        self.messages.append(DagmanMessage(DagmanMessageKind.SUBMIT_FAILED, time, node, text=text))
+        self.messages.append(DagmanMessage(MessageKind.SUBMIT_FAILED, time, node, text=text))
 
     def on_lost_track(self, match: re.Match[bytes], stamp: bytes) -> None:
-        self.add_message(DagmanMessageKind.NODE_LOST, match, stamp)
+        self.add_message(MessageKind.NODE_LOST, match, stamp)
         self.on_error(match, stamp)
 
     def on_event(self, match: re.Match[bytes], stamp: bytes) -> None:
@@ -309,7 +305,7 @@ class _LineReader:
     def on_skip_event(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Report a skip in a recovery, which has no other line about it."""
         if self.state.recovering:
-            self.add_message(DagmanMessageKind.PRE_SKIPPED, match, stamp)
+            self.add_message(MessageKind.PRE_SKIPPED, match, stamp)
 
     def on_hold_reason(self, match: re.Match[bytes], stamp: bytes) -> None:
         if self.state.event is not None:
@@ -319,9 +315,7 @@ class _LineReader:
     def on_job_end(self, match: re.Match[bytes], stamp: bytes) -> None:
         groups = match.groupdict()
         ok = "value" not in groups
-        self.add_message(
-            DagmanMessageKind.JOB_OK if ok else DagmanMessageKind.JOB_FAILED, match, stamp
-        )
+        self.add_message(MessageKind.JOB_OK if ok else MessageKind.JOB_FAILED, match, stamp)
         event, job = self.state.event, _parse_job_id(match)
         if event is not None and event[0] == job:
             last = self.messages[-1]
@@ -331,9 +325,7 @@ class _LineReader:
         self, number: int, job: JobId, time: datetime | None, node: str | None, **fields: Any
     ) -> None:
         self.messages.append(
-            DagmanMessage(
-                DagmanMessageKind.JOB_EVENT, time, node, job[0], job[1], event=number, **fields
-            )
+            DagmanMessage(MessageKind.JOB_EVENT, time, node, job[0], job[1], event=number, **fields)
         )
 
     def on_submitting(self, match: re.Match[bytes], stamp: bytes) -> None:
@@ -350,16 +342,14 @@ class _LineReader:
             self.state.submitting = None
             self.state.assigned.add(job)
             time = self.cached_time(stamp)
-            self.messages.append(
-                DagmanMessage(DagmanMessageKind.SUBMITTED, time, node, job[0], job[1])
-            )
+            self.messages.append(DagmanMessage(MessageKind.SUBMITTED, time, node, job[0], job[1]))
 
     def on_submit_event(self, match: re.Match[bytes], stamp: bytes) -> None:
         job = _parse_job_id(match)
         if job in self.state.assigned:
             self.state.assigned.discard(job)
         else:
-            self.add_message(DagmanMessageKind.SUBMITTED, match, stamp)
+            self.add_message(MessageKind.SUBMITTED, match, stamp)
 
     def on_dump_name(self, match: re.Match[bytes], stamp: bytes) -> None:
         self.state.dumped, self.state.dumped_value = _decode(match["node"]), None
@@ -374,7 +364,7 @@ class _LineReader:
             self.state.dumped, self.state.dumped_value = None, None
             time, text = self.cached_time(stamp), _decode_redacted(match["text"])
             self.messages.append(
-                DagmanMessage(DagmanMessageKind.NODE_FAILED, time, node, value=value, text=text)
+                DagmanMessage(MessageKind.NODE_FAILED, time, node, value=value, text=text)
             )
 
 
@@ -486,7 +476,7 @@ _RESCUE: Final = rb"\d+[^;]*; running " + _FILE + rb" (?:in combination with|ins
 _DAGMAN: Final = rb"condor_scheduniv_exec\.(?P<cluster>\d{1,12})\.\d{1,12}"
 """The schedd's name for the process of a scheduler universe job."""
 
-_Handler = DagmanMessageKind | Callable[[_LineReader, re.Match[bytes], bytes], None]
+_Handler = MessageKind | Callable[[_LineReader, re.Match[bytes], bytes], None]
 
 _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (b"** ", rb"(?:" + _DAGMAN + rb"|\S+) \(CONDOR_DAGMAN\) STARTING UP", _LineReader.on_started),
@@ -498,7 +488,7 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (
         b"Aborting because it looks like another instance of DAGMan is",
         b"",
-        DagmanMessageKind.REFUSED,
+        MessageKind.REFUSED,
     ),
     (
         b"ERROR: ",
@@ -508,21 +498,21 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (b"ERROR: ", rb"(?P<text>(?!the following )\S(?:.{0,299}\S)?)\s*$", _LineReader.on_error),
     (b"Error: ", _TO_THE_END, _LineReader.on_error),
     (b"Cycle in the graph ", _TO_THE_END, _LineReader.on_cycle),
-    (b"BAD EVENT: ", rb"(?P<text>\S.{0,299})", DagmanMessageKind.BAD_EVENT),
-    (b"Pending DAG nodes:", b"", DagmanMessageKind.PENDING),
+    (b"BAD EVENT: ", rb"(?P<text>\S.{0,299})", MessageKind.BAD_EVENT),
+    (b"Pending DAG nodes:", b"", MessageKind.PENDING),
     (
         b"  Node ",
         rb"(?P<node>\S+), (?:HT)?Condor ID (?P<cluster>-?\d{1,12}), status (?P<text>\w+)",
-        DagmanMessageKind.PENDING,
+        MessageKind.PENDING,
     ),
-    (b'ERROR "', rb'(?P<text>.*)" at line \d+ in file', DagmanMessageKind.EXITED),
-    (b"Number of pre-completed ", rb"(?:nodes|jobs): " + _NUMBER, DagmanMessageKind.PRE_COMPLETED),
+    (b'ERROR "', rb'(?P<text>.*)" at line \d+ in file', MessageKind.EXITED),
+    (b"Number of pre-completed ", rb"(?:nodes|jobs): " + _NUMBER, MessageKind.PRE_COMPLETED),
     (b"Running in RECOVERY mode", b"", _LineReader.on_recovery),
     (b"...done with RECOVERY mode", b"", _LineReader.on_recovered),
-    (b"Found rescue DAG number ", _RESCUE, DagmanMessageKind.RESCUE_USED),
-    (b"Rescue DAG number ", _RESCUE, DagmanMessageKind.RESCUE_USED),
-    (b"Loading saved progress from ", _FILE + rb" for DAG", DagmanMessageKind.RESCUE_USED),
-    (b"Writing Rescue DAG to ", _FILE + rb"\.\.\.\s*$", DagmanMessageKind.RESCUE_WRITTEN),
+    (b"Found rescue DAG number ", _RESCUE, MessageKind.RESCUE_USED),
+    (b"Rescue DAG number ", _RESCUE, MessageKind.RESCUE_USED),
+    (b"Loading saved progress from ", _FILE + rb" for DAG", MessageKind.RESCUE_USED),
+    (b"Writing Rescue DAG to ", _FILE + rb"\.\.\.\s*$", MessageKind.RESCUE_WRITTEN),
     (
         b"Submitting ",
         rb"(?:\S+ )?(?:Node|Job) (?P<node>\S+) job\(s\)\.\.\.",
@@ -532,17 +522,17 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (b"Event: ULOG_PRESKIP for ", _OF_NODE, _LineReader.on_skip_event),
     (b"Event: ULOG_", rb"(?P<name>[A-Z_]{1,40}) for " + _OF_NODE, _LineReader.on_event),
     (b"  Hold reason: ", _TO_THE_END, _LineReader.on_hold_reason),
-    (b"Running PRE ", _NODE_RUNS, DagmanMessageKind.PRE_STARTED),
-    (b"Running POST ", _NODE_RUNS, DagmanMessageKind.POST_STARTED),
-    (b"PRE ", rb"[Ss]cript of " + _NODE + rb" completed successfully", DagmanMessageKind.PRE_OK),
-    (b"PRE ", rb"[Ss]cript of " + _NODE + _FAILED, DagmanMessageKind.PRE_FAILED),
+    (b"Running PRE ", _NODE_RUNS, MessageKind.PRE_STARTED),
+    (b"Running POST ", _NODE_RUNS, MessageKind.POST_STARTED),
+    (b"PRE ", rb"[Ss]cript of " + _NODE + rb" completed successfully", MessageKind.PRE_OK),
+    (b"PRE ", rb"[Ss]cript of " + _NODE + _FAILED, MessageKind.PRE_FAILED),
     (
         b"PRE_SKIP return value ",
         _NUMBER + rb" indicates .* with " + _NODE,
-        DagmanMessageKind.PRE_SKIPPED,
+        MessageKind.PRE_SKIPPED,
     ),
-    (b"POST ", rb"[Ss]cript of " + _NODE + rb" completed successfully", DagmanMessageKind.POST_OK),
-    (b"POST ", rb"[Ss]cript of " + _NODE + _FAILED, DagmanMessageKind.POST_FAILED),
+    (b"POST ", rb"[Ss]cript of " + _NODE + rb" completed successfully", MessageKind.POST_OK),
+    (b"POST ", rb"[Ss]cript of " + _NODE + _FAILED, MessageKind.POST_FAILED),
     (
         b"Node ",
         rb"(?P<node>\S+) job proc " + _ID + rb" completed successfully\.",
@@ -559,12 +549,12 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
         + rb")",
         _LineReader.on_job_end,
     ),
-    (b"Retrying ", _NODE + rb" \(retry #" + _NUMBER, DagmanMessageKind.RETRYING),
-    (b"Looking for retry of ", _NODE + rb" \(retry #" + _NUMBER, DagmanMessageKind.RETRYING),
+    (b"Retrying ", _NODE + rb" \(retry #" + _NUMBER, MessageKind.RETRYING),
+    (b"Looking for retry of ", _NODE + rb" \(retry #" + _NUMBER, MessageKind.RETRYING),
     (
         b"Aborting further retries of ",
         _NODE + rb" .*\(last attempt returned " + _NUMBER,
-        DagmanMessageKind.NODE_FAILED,
+        MessageKind.NODE_FAILED,
     ),
     (
         b"Shortcutting ",
@@ -574,13 +564,13 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (b"      Node Name: ", rb"(?P<node>\S+)", _LineReader.on_dump_name),
     (b"Node return val: ", _NUMBER, _LineReader.on_dump_value),
     (b"          Error: ", rb"(?P<text>.*\S)", _LineReader.on_dump_error),
-    (b"Received SIGUSR1", b"", DagmanMessageKind.REMOVED),
+    (b"Received SIGUSR1", b"", MessageKind.REMOVED),
     (
         b"Aborting DAG because we got the ABORT exit value from ",
         rb"an? (?P<text>\w+(?: \w+)?)",
-        DagmanMessageKind.ABORTED,
+        MessageKind.ABORTED,
     ),
-    (b"Of ", rb"(?P<value>\d{1,9}) nodes total:", DagmanMessageKind.TOTAL),
+    (b"Of ", rb"(?P<value>\d{1,9}) nodes total:", MessageKind.TOTAL),
 )
 """The start of a message, the pattern of its rest, and its kind or handler."""
 

@@ -238,7 +238,7 @@ class JobstateLine(Struct, frozen=True):
     value: int | None
 
 
-class DagmanMessageKind(Enum):
+class MessageKind(Enum):
     """The kinds of ``.dagman.out`` messages that the state model uses.
 
     STARTED: a DAGMan process begins ("STARTING UP"); EXITED: value = exit status, None when
@@ -307,7 +307,7 @@ class DagmanMessage(Struct, frozen=True):
     quotes (``{11/21/26 00:17:25}``) or, in a recovery, follows from.
     """
 
-    kind: DagmanMessageKind
+    kind: MessageKind
     time: datetime | None
     node: str | None = None
     cluster: int | None = None

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.dagman.dagman_out import OutState, read_dagman_out
-from metlmon.dagman.records import DagmanMessageKind, Problem, Rescue
+from metlmon.dagman.records import MessageKind, Problem, Rescue
 from metlmon.dagman.reports import (
     read_condor_sub,
     read_jobstate,
@@ -872,7 +872,7 @@ class DagmanFiles:
         messages, self._events_state, consumed = read_dagman_out(data, self._events_state)
         # Without a complete line, these bytes are a line that the other parser skipped.
         self._events_offset += consumed or len(data)
-        kinds = DagmanMessageKind.JOB_EVENT, DagmanMessageKind.EXITED
+        kinds = MessageKind.JOB_EVENT, MessageKind.EXITED
         events = [message for message in messages if message.kind in kinds]
         if events:
             ensemble.apply_reported_events(self.key, events)
@@ -888,7 +888,7 @@ class DagmanFiles:
             self._submitted.update(
                 line.cluster
                 for line in messages
-                if line.kind is DagmanMessageKind.SUBMITTED and line.cluster
+                if line.kind is MessageKind.SUBMITTED and line.cluster
             )
             ensemble.apply_dagman_messages(self.key, messages)
         return bool(messages)

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from metlmon.dagman.records import DagmanMessage, DagmanMessageKind, DagMetrics, Rescue
+from metlmon.dagman.records import DagmanMessage, DagMetrics, MessageKind, Rescue
 from metlmon.eventlog.events import Event, Submit, Terminated
 
 QUARTER_HOUR: Final = 900
@@ -292,11 +292,11 @@ class OutTimes:
         """Store the time of a message about the DAG as a whole."""
         if line.time is None:
             return
-        if line.kind is DagmanMessageKind.STARTED:
+        if line.kind is MessageKind.STARTED:
             self.runs.append(DagmanInterval(line.time))
-        elif line.kind is DagmanMessageKind.EXITED and self.runs:
+        elif line.kind is MessageKind.EXITED and self.runs:
             self.runs[-1].end = line.time
-        elif line.kind is DagmanMessageKind.RESCUE_WRITTEN and line.text:
+        elif line.kind is MessageKind.RESCUE_WRITTEN and line.text:
             self.written[PurePath(line.text).name] = line.time
 
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePath
@@ -21,9 +20,9 @@ from msgspec import Struct, field
 from metlmon.dagman.graph import topological_order
 from metlmon.dagman.records import (
     DagmanMessage,
-    DagmanMessageKind,
     DagMetrics,
     JobstateLine,
+    MessageKind,
     Node,
     NodeKind,
     Rescue,
@@ -84,33 +83,17 @@ class DagLogs(Struct):
     nodes_log_span: tuple[datetime, datetime] | None = None
 
 
-class NodeReportKind(Enum):
-    """Kind of a report by DAGMan about a node."""
-
-    PRE = "pre"
-    PRE_OK = "pre-ok"
-    PRE_FAILED = "pre-failed"
-    SKIPPED = "skipped"
-    SUBMITTED = "submitted"
-    POST = "post"
-    DONE = "done"
-    FAILED = "failed"
-    RETRYING = "retrying"
-    JOB_DONE = "job-done"
-    JOB_FAILED = "job-failed"
-    SUBMIT_FAILED = "submit-failed"
-    GAVE_UP = "gave-up"
-
-
 class NodeReport(Struct, frozen=True, gc=False):
     """A report by DAGMan about one node.
 
-    ``epoch`` replaces ``time`` in files with seconds since 1970. ``value``: return value
-    (negative: the signal), or the number of the retry. ``text``: DAGMan's reason for the
-    failure of the node. ``cluster``: that of a submission.
+    ``kind``: that of the message in ``.dagman.out``; reports in other files have the one that says
+    the same, and POST_OK if the node is done, with or without a script. ``epoch`` replaces ``time``
+    in files with seconds since 1970. ``value``: return value (negative: the signal), or the number
+    of the retry. ``text``: DAGMan's reason for the failure of the node. ``cluster``: that of a
+    submission.
     """
 
-    kind: NodeReportKind
+    kind: MessageKind
     time: datetime | None
     epoch: float | None = None
     value: int | None = None
@@ -118,43 +101,45 @@ class NodeReport(Struct, frozen=True, gc=False):
     cluster: int | None = None
 
 
-OUT_REPORT_KINDS: Final = {
-    DagmanMessageKind.PRE_STARTED: NodeReportKind.PRE,
-    DagmanMessageKind.PRE_OK: NodeReportKind.PRE_OK,
-    DagmanMessageKind.PRE_FAILED: NodeReportKind.PRE_FAILED,
-    DagmanMessageKind.PRE_SKIPPED: NodeReportKind.SKIPPED,
-    DagmanMessageKind.SUBMITTED: NodeReportKind.SUBMITTED,
-    DagmanMessageKind.POST_STARTED: NodeReportKind.POST,
-    DagmanMessageKind.POST_OK: NodeReportKind.DONE,
-    DagmanMessageKind.POST_FAILED: NodeReportKind.FAILED,
-    DagmanMessageKind.RETRYING: NodeReportKind.RETRYING,
-    DagmanMessageKind.NODE_FAILED: NodeReportKind.GAVE_UP,
-    DagmanMessageKind.SUBMIT_FAILED: NodeReportKind.SUBMIT_FAILED,
-}
-
+OUT_REPORT_KINDS: Final = frozenset(
+    {
+        MessageKind.PRE_STARTED,
+        MessageKind.PRE_OK,
+        MessageKind.PRE_FAILED,
+        MessageKind.PRE_SKIPPED,
+        MessageKind.SUBMITTED,
+        MessageKind.POST_STARTED,
+        MessageKind.POST_OK,
+        MessageKind.POST_FAILED,
+        MessageKind.RETRYING,
+        MessageKind.NODE_FAILED,
+        MessageKind.SUBMIT_FAILED,
+    }
+)
+"""Messages of ``.dagman.out`` that are reports, whatever scripts the node has."""
 
 JOBSTATE_REPORT_KINDS: Final = {
-    "PRE_SCRIPT_STARTED": NodeReportKind.PRE,
-    "PRE_SCRIPT_SUCCESS": NodeReportKind.PRE_OK,
-    "PRE_SCRIPT_FAILURE": NodeReportKind.PRE_FAILED,
-    "PRESKIP": NodeReportKind.SKIPPED,
-    "SUBMIT": NodeReportKind.SUBMITTED,
-    "POST_SCRIPT_STARTED": NodeReportKind.POST,
-    "POST_SCRIPT_SUCCESS": NodeReportKind.DONE,
-    "POST_SCRIPT_FAILURE": NodeReportKind.FAILED,
+    "PRE_SCRIPT_STARTED": MessageKind.PRE_STARTED,
+    "PRE_SCRIPT_SUCCESS": MessageKind.PRE_OK,
+    "PRE_SCRIPT_FAILURE": MessageKind.PRE_FAILED,
+    "PRESKIP": MessageKind.PRE_SKIPPED,
+    "SUBMIT": MessageKind.SUBMITTED,
+    "POST_SCRIPT_STARTED": MessageKind.POST_STARTED,
+    "POST_SCRIPT_SUCCESS": MessageKind.POST_OK,
+    "POST_SCRIPT_FAILURE": MessageKind.POST_FAILED,
 }
 
 JOB_RESULT_KINDS: Final = {
-    "JOB_SUCCESS": NodeReportKind.JOB_DONE,
-    "JOB_FAILURE": NodeReportKind.JOB_FAILED,
+    "JOB_SUCCESS": MessageKind.JOB_OK,
+    "JOB_FAILURE": MessageKind.JOB_FAILED,
 }
 """Results of a job that are those of its node, if it has no POST script."""
 
 STATUS_REPORT_KINDS: Final = {
-    2: NodeReportKind.PRE,
-    4: NodeReportKind.POST,
-    5: NodeReportKind.DONE,
-    6: NodeReportKind.GAVE_UP,
+    2: MessageKind.PRE_STARTED,
+    4: MessageKind.POST_STARTED,
+    5: MessageKind.POST_OK,
+    6: MessageKind.NODE_FAILED,
 }
 """Reports by NodeStatus of the node status file; only values that job events may not show."""
 
@@ -347,7 +332,7 @@ class Dag:
                 continue
             if time is not None and (until is None or time > until):
                 until = time
-            if line.kind is DagmanMessageKind.JOB_EVENT:
+            if line.kind is MessageKind.JOB_EVENT:
                 continue
             if line.node is None:
                 self._apply_dag_message(line)
@@ -363,7 +348,7 @@ class Dag:
         if line.node is None:
             self.out_times.add(line)
         elif (
-            line.kind is DagmanMessageKind.SUBMITTED
+            line.kind is MessageKind.SUBMITTED
             and line.cluster is not None
             and line.time is not None
         ):
@@ -377,39 +362,39 @@ class Dag:
         self._runs = None
         process = self._writing_process()
         match line.kind:
-            case DagmanMessageKind.STARTED:
+            case MessageKind.STARTED:
                 previous = self.processes[-1] if self.processes else None
                 if previous is not None and previous.cluster == line.cluster:
                     previous.note_successor()
                 self.processes.append(Process(line.time, line.cluster))
-            case DagmanMessageKind.RECOVERY if process:
+            case MessageKind.RECOVERY if process:
                 process.recovery = True
-            case DagmanMessageKind.PRE_COMPLETED if process:
+            case MessageKind.PRE_COMPLETED if process:
                 process.pre_completed = line.value
-            case DagmanMessageKind.RESCUE_USED if process:
+            case MessageKind.RESCUE_USED if process:
                 process.rescue = line.text
-            case DagmanMessageKind.RESCUE_WRITTEN if process:
+            case MessageKind.RESCUE_WRITTEN if process:
                 process.wrote = line.text
-            case DagmanMessageKind.TOTAL if process:
+            case MessageKind.TOTAL if process:
                 process.total = line.value
-            case DagmanMessageKind.ERROR if process:
+            case MessageKind.ERROR if process:
                 process.error = line.text
-            case DagmanMessageKind.ERROR_CONTINUED if process and process.error:
+            case MessageKind.ERROR_CONTINUED if process and process.error:
                 process.error = redact_and_truncate(f"{process.error} {line.text}")
-            case DagmanMessageKind.LOG_ERROR if process:
+            case MessageKind.LOG_ERROR if process:
                 process.log_error = line.time
-            case DagmanMessageKind.BAD_EVENT if process:
+            case MessageKind.BAD_EVENT if process:
                 first, number = process.bad_events or (line.text or "", 0)
                 process.bad_events = first, number + 1
-            case DagmanMessageKind.PENDING:
+            case MessageKind.PENDING:
                 self.pending = {}
-            case DagmanMessageKind.REMOVED if process:
+            case MessageKind.REMOVED if process:
                 process.removed = True
-            case DagmanMessageKind.ABORTED if process:
+            case MessageKind.ABORTED if process:
                 process.aborted = True
-            case DagmanMessageKind.REFUSED if process:
+            case MessageKind.REFUSED if process:
                 process.refused = True
-            case DagmanMessageKind.EXITED:
+            case MessageKind.EXITED:
                 self._apply_exit(line)
 
     def _writing_process(self) -> Process | None:
@@ -436,33 +421,24 @@ class Dag:
 
     def _apply_node_message(self, name: str, line: DagmanMessage) -> str:
         """Apply a message about a node; return its name, the DAG file's object if it has it."""
-        node, message_kind, kind = self.workflow.nodes.get(name), line.kind, None
+        node, kind = self.workflow.nodes.get(name), line.kind
         if node is not None:
             name = node.name
         elif len(self.unknown_nodes) < MAX_UNKNOWN_NODES:
             self.unknown_nodes[name] = line.time
-        if message_kind is DagmanMessageKind.SUBMITTED:
-            kind = NodeReportKind.SUBMITTED
-            if line.cluster is not None:
-                self._out_submitted[line.cluster] = name
-        elif (
-            message_kind is not DagmanMessageKind.JOB_OK
-            and message_kind is not DagmanMessageKind.JOB_FAILED
-        ):
-            kind = OUT_REPORT_KINDS.get(message_kind)
-        elif node is not None and node.post is None:
-            # Without a POST script the job's result is that of the node.
-            kind = (
-                NodeReportKind.JOB_DONE
-                if message_kind is DagmanMessageKind.JOB_OK
-                else NodeReportKind.JOB_FAILED
-            )
-        if message_kind is DagmanMessageKind.PENDING:
+        is_submission = kind is MessageKind.SUBMITTED
+        if is_submission and line.cluster is not None:
+            self._out_submitted[line.cluster] = name
+        elif kind is MessageKind.PENDING:
             self.pending[name] = line
-        elif message_kind is DagmanMessageKind.NODE_LOST:
+        elif kind is MessageKind.NODE_LOST:
             self.lost[name] = line
-        if kind is not None:
-            cluster = line.cluster if kind is NodeReportKind.SUBMITTED else None
+        is_report = kind in OUT_REPORT_KINDS
+        if kind is MessageKind.JOB_OK or kind is MessageKind.JOB_FAILED:
+            # Without a POST script the job's result is that of the node.
+            is_report = node is not None and node.post is None
+        if is_report:
+            cluster = line.cluster if is_submission else None
             # With DAGMan's own return values in words.
             text = line.text and _DAGMAN_ERROR.sub(lambda m: DAGMAN_ERRORS[int(m[1])], line.text)
             report = NodeReport(kind, line.time, value=line.value, text=text, cluster=cluster)

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from metlmon.dagman.records import DagMetrics, Node, NodeKind, StatusFile
+from metlmon.dagman.records import DagMetrics, MessageKind, Node, NodeKind, StatusFile
 from metlmon.dagman.reports import rescue_number
 from metlmon.model.clock import Clock
 from metlmon.model.dag import (
@@ -31,7 +31,6 @@ from metlmon.model.dag import (
     Component,
     Dag,
     NodeReport,
-    NodeReportKind,
     failed_part,
     failure_text,
     name_script,
@@ -61,37 +60,41 @@ WORST_FIRST: Final = (
 )
 """Of several procs, the one whose state comes first here determines the node's state."""
 
-RETRY_REPORTS: Final = (NodeReportKind.PRE, NodeReportKind.PRE_FAILED, NodeReportKind.RETRYING)
+RETRY_REPORTS: Final = (
+    MessageKind.PRE_STARTED,
+    MessageKind.PRE_FAILED,
+    MessageKind.RETRYING,
+)
 """Reports on a node that DAGMan retries after its POST script."""
 
 REPORTS_BEFORE_JOB_END: Final = (
-    NodeReportKind.PRE,
-    NodeReportKind.PRE_OK,
-    NodeReportKind.SUBMITTED,
-    NodeReportKind.RETRYING,
+    MessageKind.PRE_STARTED,
+    MessageKind.PRE_OK,
+    MessageKind.SUBMITTED,
+    MessageKind.RETRYING,
 )
 """Reports on a node before DAGMan has seen the end of its job."""
 
 REPORTS_WITH_JOB: Final = (
-    NodeReportKind.SUBMITTED,
-    NodeReportKind.JOB_DONE,
-    NodeReportKind.JOB_FAILED,
-    NodeReportKind.POST,
+    MessageKind.SUBMITTED,
+    MessageKind.JOB_OK,
+    MessageKind.JOB_FAILED,
+    MessageKind.POST_STARTED,
 )
 """Reports on a node that has a job."""
 
-FINAL_FAILURE_REPORTS: Final = (NodeReportKind.SUBMIT_FAILED, NodeReportKind.GAVE_UP)
+FINAL_FAILURE_REPORTS: Final = (MessageKind.SUBMIT_FAILED, MessageKind.NODE_FAILED)
 """Reports on a node that DAGMan does not retry, whatever its RETRY is."""
 
 FAILED_PARTS: Final = {
-    NodeReportKind.PRE_FAILED: "pre",
-    NodeReportKind.SUBMIT_FAILED: "submit",
-    NodeReportKind.FAILED: "post",
-    NodeReportKind.JOB_FAILED: "job",
+    MessageKind.PRE_FAILED: "pre",
+    MessageKind.SUBMIT_FAILED: "submit",
+    MessageKind.POST_FAILED: "post",
+    MessageKind.JOB_FAILED: "job",
 }
 """The part of a node that failed, by the kind of DAGMan's report."""
 
-REPORTS_AFTER_FAILURE: Final = (NodeReportKind.GAVE_UP, NodeReportKind.RETRYING)
+REPORTS_AFTER_FAILURE: Final = (MessageKind.NODE_FAILED, MessageKind.RETRYING)
 """Reports that DAGMan writes after the report of a failure."""
 
 REMOVAL_DETAILS: Final = "Was STATUS_"
@@ -345,7 +348,7 @@ class NodeStateResolver:
         elif (
             result.state is not State.COMPLETED
             and report is not None
-            and report.kind is NodeReportKind.DONE
+            and report.kind is MessageKind.POST_OK
             and _is_newer(report, since)
         ):
             since = report.time
@@ -357,13 +360,13 @@ class NodeStateResolver:
         A rescue file then marks it ``DONE``; earlier, interrupted jobs do not matter.
         """
         reports = self._reports(record.node.name)
-        skips = [report for report in reports if report.kind is NodeReportKind.SKIPPED]
-        skips += [NodeReport(NodeReportKind.SKIPPED, time) for time in record.skips]
+        skips = [report for report in reports if report.kind is MessageKind.PRE_SKIPPED]
+        skips += [NodeReport(MessageKind.PRE_SKIPPED, time) for time in record.skips]
         if not skips:
             return None
         last = max(skips, key=_time_of)
         if last.time is None:
-            return last if reports[-1].kind is NodeReportKind.SKIPPED else None
+            return last if reports[-1].kind is MessageKind.PRE_SKIPPED else None
         done = record.node.name in self._done
         later_reports = [
             report
@@ -394,7 +397,7 @@ class NodeStateResolver:
         if node.name not in rescue.failed:
             return None
         time = self._clock.to_local(rescue.created.timestamp())
-        return NodeReport(NodeReportKind.GAVE_UP, time, text=failure_text("post", None))
+        return NodeReport(MessageKind.NODE_FAILED, time, text=failure_text("post", None))
 
     def _reports(self, name: str) -> list[NodeReport]:
         """DAGMan's reports about a node up to the cut, with local times and in their order."""
@@ -426,9 +429,9 @@ class NodeStateResolver:
         kind = STATUS_REPORT_KINDS.get(node_status.status)
         if kind is None:
             return None
-        if kind is NodeReportKind.GAVE_UP and node_status.procs_queued:
+        if kind is MessageKind.NODE_FAILED and node_status.procs_queued:
             # DAGMan removes the remaining procs, and may then retry the node.
-            kind = NodeReportKind.FAILED
+            kind = MessageKind.POST_FAILED
         return NodeReport(
             kind, local, value=node_status.retry_count, text=node_status.details or None
         )
@@ -445,7 +448,7 @@ class NodeStateResolver:
             and state not in ACTIVE
             and since is not None
             and report is not None
-            and report.kind is NodeReportKind.SUBMITTED
+            and report.kind is MessageKind.SUBMITTED
             and _is_newer(report, since)
         ):
             # DAGMan has submitted the node again, before the job logs show it.
@@ -458,7 +461,7 @@ class NodeStateResolver:
             if report is not None and report.kind in RETRY_REPORTS and _is_newer(report, since):
                 state, since = self._state_by_newer_report(report, state, since)
         elif report is not None and _is_newer(report, since):
-            is_of_one_proc = report.kind in (NodeReportKind.JOB_DONE, NodeReportKind.JOB_FAILED)
+            is_of_one_proc = report.kind in (MessageKind.JOB_OK, MessageKind.JOB_FAILED)
             if len(result.procs) == 1 or not is_of_one_proc:
                 state, since = self._state_by_newer_report(report, state, since)
         elif self._awaits_post_script(record, result, report):
@@ -534,7 +537,7 @@ class NodeStateResolver:
             return NodeState(State.UNKNOWN)
         # The time of the last reported submission: job logs can lag or be lost.
         reports = self._reports(record.node.name)
-        times = [each.time for each in reports if each.kind is NodeReportKind.SUBMITTED]
+        times = [each.time for each in reports if each.kind is MessageKind.SUBMITTED]
         submitted = max((time for time in times if time is not None), default=None)
         resolved = NodeState(state, since, submitted=submitted)
         return self._with_failure(resolved, record, None, report, post)
@@ -547,17 +550,17 @@ class NodeStateResolver:
         if report is None:
             return State.WAITING, None
         match report.kind:
-            case NodeReportKind.PRE | NodeReportKind.PRE_OK:
+            case MessageKind.PRE_STARTED | MessageKind.PRE_OK:
                 return (State.PRE if self._alive else State.WAITING), report.time
             case claim if claim in FAILED_PARTS or claim in FINAL_FAILURE_REPORTS:
                 return State.FAILED, report.time
-            case NodeReportKind.RETRYING:
+            case MessageKind.RETRYING:
                 return (State.RETRYING if self._alive else State.FAILED), report.time
-            case NodeReportKind.SUBMITTED:
+            case MessageKind.SUBMITTED:
                 return (State.IDLE if self._alive else State.WAITING), report.time
-            case NodeReportKind.POST:
+            case MessageKind.POST_STARTED:
                 return (State.POST if self._alive else State.WAITING), report.time
-            case NodeReportKind.DONE | NodeReportKind.JOB_DONE:
+            case MessageKind.POST_OK | MessageKind.JOB_OK:
                 return State.COMPLETED, report.time
             case _:
                 return State.WAITING, None
@@ -602,19 +605,19 @@ class NodeStateResolver:
     ) -> tuple[State, datetime | None]:
         # The job may be open in a log that has lost its end, or lags behind DAGMan's files.
         match report.kind:
-            case NodeReportKind.PRE:
+            case MessageKind.PRE_STARTED:
                 return (State.PRE if self._alive else state), report.time
-            case NodeReportKind.POST if self._alive or state is State.COMPLETED:
+            case MessageKind.POST_STARTED if self._alive or state is State.COMPLETED:
                 return self._state_before_post_script(state), report.time
-            case NodeReportKind.PRE_FAILED | NodeReportKind.SUBMIT_FAILED:
+            case MessageKind.PRE_FAILED | MessageKind.SUBMIT_FAILED:
                 return State.FAILED, report.time
-            case NodeReportKind.DONE | NodeReportKind.JOB_DONE:
+            case MessageKind.POST_OK | MessageKind.JOB_OK:
                 return State.COMPLETED, since if state is State.COMPLETED else report.time
-            case NodeReportKind.FAILED | NodeReportKind.JOB_FAILED | NodeReportKind.GAVE_UP if (
+            case MessageKind.POST_FAILED | MessageKind.JOB_FAILED | MessageKind.NODE_FAILED if (
                 state not in FAILED_JOB
             ):
                 return State.FAILED, report.time
-            case NodeReportKind.RETRYING if self._alive:
+            case MessageKind.RETRYING if self._alive:
                 return State.RETRYING, report.time
             case _:
                 return state, since
@@ -633,7 +636,7 @@ class NodeStateResolver:
             r for r in self._reports(record.node.name) if r.kind not in REPORTS_AFTER_FAILURE
         ]
         last = reports[-1] if reports else None
-        details = report.text if report.kind is NodeReportKind.GAVE_UP else None
+        details = report.text if report.kind is MessageKind.NODE_FAILED else None
         if last is not None and last.kind in FAILED_PARTS:
             part, time, value = FAILED_PARTS[last.kind], last.time, last.value
         elif details is not None:
@@ -645,7 +648,7 @@ class NodeStateResolver:
         is_in_events = post is not None or (result is not None and result.state in FAILED_JOB)
         if older or (part in ("job", "post") and is_in_events):
             return None, None
-        submit = last is not None and last.kind is NodeReportKind.SUBMIT_FAILED
+        submit = last is not None and last.kind is MessageKind.SUBMIT_FAILED
         error = (last.text or "").rstrip(" :") if last is not None and submit else None
         if error and record.node.submit:
             error = error.replace("of submit file", f"of {record.node.submit}")
@@ -705,7 +708,7 @@ def _is_newer(report: NodeReport, since: datetime | None) -> bool:
     if since is None:
         return True
     # A POST script starts in the same second in which its job ended.
-    return report.time >= since if report.kind is NodeReportKind.POST else report.time > since
+    return report.time >= since if report.kind is MessageKind.POST_STARTED else report.time > since
 
 
 def retries_left(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> int:
@@ -733,10 +736,10 @@ def _tries(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> tup
     ]
     reports = [report for report in reports if in_this_run(report.time)]
     retry = max(
-        (report.value or 0 for report in reports if report.kind is NodeReportKind.RETRYING),
+        (report.value or 0 for report in reports if report.kind is MessageKind.RETRYING),
         default=0,
     )
-    started = bool(reports) and reports[-1].kind is NodeReportKind.RETRYING
+    started = bool(reports) and reports[-1].kind is MessageKind.RETRYING
     return max(submissions, retry + 1), started and retry >= submissions
 
 

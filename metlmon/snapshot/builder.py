@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.dagman.records import Node, NodeKind, Workflow
+from metlmon.dagman.records import MessageKind, Node, NodeKind, Workflow
 from metlmon.dagman.reports import rescue_number
 from metlmon.eventlog.events import Held, RemoteError, UsageRow, event_name, usage_rows
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.attribution import ReusedJobIds
 from metlmon.model.clock import Clock
-from metlmon.model.dag import Dag, NodeReportKind, failure_text, name_script
+from metlmon.model.dag import Dag, failure_text, name_script
 from metlmon.model.dagman_runs import DagmanRun
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NO_DAG, JobId, JobKey, LoggedJob, NodeKey
@@ -65,7 +65,6 @@ from metlmon.snapshot.records import (
     Nodes,
     Run,
     RunView,
-    SideCounts,
     Status,
 )
 from metlmon.text.formatting import count, listed, moment, plain
@@ -86,7 +85,8 @@ _PROCESS: Final = re.compile(r"\$\((?:process|procid)\)", re.IGNORECASE)
 class SnapshotBuilder:
     """Builds snapshots of an ensemble at one moment.
 
-    ``derivation`` must be up to date. ``as_of`` None: the time of the newest event.
+    ``derivation`` must be up to date; what has not ended counts in it up to ``as_of`` (None: the
+    time of the newest event) from then on. A builder is used until the next one is made.
     """
 
     def __init__(
@@ -98,22 +98,14 @@ class SnapshotBuilder:
         self.dagdir = dagdir
         self.live = live
         derivation.derive(self.as_of)
-        self._derivation = derivation
+        self.derivation = derivation
         self.dags, self.nodes = derivation.dags, derivation.nodes
         self.runs, self.states = derivation.runs, derivation.states
         self.run_states, self.totals = derivation.run_states, derivation.totals
         self._ledger: Ledger | None = None
         self._run_rows: dict[str, Run] = {}
-        self._epochs: dict[str, Mapping[NodeKey, Epoch]] = {}
         self._dags_by_path = {dag.workflow.path: dag for dag in derivation.dags.values()}
         self._running: dict[str, bool] = {}
-
-    @property
-    def derivation(self) -> Derivation:
-        """The records and sums, with everything that has not ended counted up to ``as_of``."""
-        if self._derivation.as_of != self.as_of:
-            self._derivation.derive(self.as_of)
-        return self._derivation
 
     def seconds(self, start: datetime | None, end: datetime | None = None) -> float | None:
         """Seconds between two times; up to ``as_of`` if ``end`` is None."""
@@ -153,7 +145,7 @@ class SnapshotBuilder:
                 for stats in self.ensemble.log_stats.values()
             ),
             special_nodes=tuple(row for row in special if row is not None),
-            side_nodes=SideCounts(*derivation.side_counts()),
+            side_nodes=derivation.side_counts(),
             other_states=_all_states(derivation.sums.other_states),
             nodes_unlogged=len(derivation.unlogged),
             jobs_queued=len(queued),
@@ -168,7 +160,7 @@ class SnapshotBuilder:
 
     def notices(self) -> Iterator[Notice]:
         """All warnings about the input."""
-        return _input_notices(self._derivation, self.live)
+        return _input_notices(self.derivation, self.live)
 
     def _dag_rows(self) -> Iterator[DagRow]:
         for dag in self.dags.values():
@@ -178,7 +170,7 @@ class SnapshotBuilder:
             dagman_run = dag.current_run()
             if state in ENDED:
                 ended = ended or end_in_utc(dag)
-            counts = self._derivation.sums.counts[dag.key]
+            counts = self.derivation.sums.counts[dag.key]
             nodes_total, nodes_done, nodes_failed = effective_counts(
                 dag, counts.total, counts.done, counts.failed, counts.unknown
             )
@@ -201,9 +193,9 @@ class SnapshotBuilder:
                 nodes_unknown=counts.unknown,
                 crashes=dagman_run.crash_loop if dagman_run and state in ALIVE else None,
                 removal=dagman_run.job.removal if dagman_run and dagman_run.job else None,
-                abort=self._derivation.aborts.get(dag.key),
-                other_states=+self._derivation.sums.runless_states.get(dag.key, Counter()),
-                continued=state in LOST and self._derivation.is_continued(dag.key),
+                abort=self.derivation.aborts.get(dag.key),
+                other_states=+self.derivation.sums.runless_states.get(dag.key, Counter()),
+                continued=state in LOST and self.derivation.is_continued(dag.key),
                 exited=frozenset(
                     run.cluster
                     for run in dag.dagman_runs()
@@ -224,8 +216,8 @@ class SnapshotBuilder:
         jobs = (self.ensemble.jobs[key] for key in self.totals.queued)
         if run is not None:
             nodes = set(self.runs.by_key[run].nodes() if run in self.runs.by_key else ())
-            jobs = (job for job in jobs if self._derivation.node_of(job) in nodes)
-        return tuple(map(self._derivation.record_of, jobs))
+            jobs = (job for job in jobs if self.derivation.node_of(job) in nodes)
+        return tuple(map(self.derivation.record_of, jobs))
 
     def dag_nodes(self) -> tuple[DagNodes, ...]:
         """All DAGs with the states of their nodes, as input of a node tree."""
@@ -247,7 +239,7 @@ class SnapshotBuilder:
                     states={name: state for name, state in states if state is not None},
                     subdags=subdags,
                     overruled=frozenset(
-                        name for of, name in self._derivation.sums.overruled if of == key
+                        name for of, name in self.derivation.sums.overruled if of == key
                     ),
                 )
             )
@@ -280,13 +272,13 @@ class SnapshotBuilder:
         job = self.job(cluster, proc)
         if job is None:
             return None
-        key = self._derivation.node_of(job)
-        node = self._derivation.nodes.get(key) if key else None
+        key = self.derivation.node_of(job)
+        node = self.derivation.nodes.get(key) if key else None
         record, history = self.derivation.record_of(job), job.history()
         return JobView(
             job=record,
             seconds=self.seconds(record.since),
-            off_target=self._derivation.off_target(record.node_key, record.site),
+            off_target=self.derivation.off_target(record.node_key, record.site),
             events=self.event_lines(job),
             memory_updates=job.memory_updates,
             usage=_rows_used(record, job),
@@ -323,8 +315,8 @@ class SnapshotBuilder:
     def is_described(self, key: JobKey) -> bool:
         """Whether the submit description of a job was read."""
         job = self.ensemble.jobs.get(key)
-        node_key = self._derivation.node_of(job) if job is not None else None
-        record = self._derivation.nodes.get(node_key) if node_key is not None else None
+        node_key = self.derivation.node_of(job) if job is not None else None
+        record = self.derivation.nodes.get(node_key) if node_key is not None else None
         return record is not None and record.node.described
 
     def _file_of(self, job: LoggedJob, suffix: str) -> str | None:
@@ -332,10 +324,10 @@ class SnapshotBuilder:
 
         For a job of no DAG, whose submit description is unknown, by the job id in the file's name.
         """
-        key = self._derivation.node_of(job)
+        key = self.derivation.node_of(job)
         if key is None or key[0] == NO_DAG:
             return self.ensemble.groups.outputs.name_of(job.id, suffix)
-        record = self._derivation.nodes.get(key)
+        record = self.derivation.nodes.get(key)
         if record is None:
             return None
         node = record.node
@@ -394,7 +386,7 @@ class SnapshotBuilder:
 
     def _reason(self, key: NodeKey) -> str | None:
         """Why a node failed, by DAGMan alone; else how its DAG ended where that left it so."""
-        state, abort = self._derivation.states[key], self._derivation.aborts.get(key[0])
+        state, abort = self.derivation.states[key], self.derivation.aborts.get(key[0])
         if state.state is State.FUTILE and abort is not None and abort.ended(key, state):
             return f"the DAG was ended on purpose: {abort.text}" if abort.on_purpose else None
         failure = self.failure(key)
@@ -404,22 +396,22 @@ class SnapshotBuilder:
 
     def _is_late_service(self, key: NodeKey) -> bool:
         """Whether this is a SERVICE node of a DAG that has ended."""
-        is_service = self._derivation.nodes[key].node.kind is NodeKind.SERVICE
+        is_service = self.derivation.nodes[key].node.kind is NodeKind.SERVICE
         return is_service and self.ensemble.dag_state(key[0])[0] in ENDED
 
     def failure(self, key: NodeKey) -> NodeFailure | None:
         """Why a node failed, unless its job did: by DAGMan's files, or its POST script's event."""
-        state = self._derivation.states[key]
-        return state.failure or _failed_post(self._derivation.nodes[key], state)
+        state = self.derivation.states[key]
+        return state.failure or _failed_post(self.derivation.nodes[key], state)
 
     def failed_scripts(self) -> Iterator[tuple[NodeKey, str, str]]:
         """Yield node, script type and output file of each script whose failure made its node fail.
 
         Scripts whose output DAGMan does not write to a file (SCRIPT DEBUG) are left out.
         """
-        for key, state in self._derivation.states.items():
+        for key, state in self.derivation.states.items():
             failure = self.failure(key) if state.state in FAILING else None
-            node = self._derivation.nodes[key].node
+            node = self.derivation.nodes[key].node
             script = {"pre": node.pre, "post": node.post}.get(failure.part) if failure else None
             if failure is not None and script is not None and script.debug is not None:
                 name = posixpath.join(node.dir or "", script.debug[0])
@@ -428,7 +420,7 @@ class SnapshotBuilder:
 
     def _node(self, key: NodeKey, executions: Sequence[Execution]) -> dict[str, Any]:
         """The fields of a :class:`Node`, for a node of any kind."""
-        derivation, state = self.derivation, self._derivation.states[key]
+        derivation, state = self.derivation, self.derivation.states[key]
         run, job = derivation.runs.run_of(key), self._node_job(key)
         return {
             "dag": derivation.dag_file(key[0]),
@@ -448,11 +440,11 @@ class SnapshotBuilder:
 
     def _node_job(self, key: NodeKey) -> Job | None:
         """The job that determines a node's state; None for a NOOP node."""
-        job = self._derivation.states[key].job
+        job = self.derivation.states[key].job
         return None if job is None or job.noop else self.derivation.record_of(job)
 
     def _submitted_jobs(self, key: NodeKey) -> tuple[JobId, ...]:
-        result = self._derivation.submission_result(key)
+        result = self.derivation.submission_result(key)
         jobs = result.jobs if result is not None else ()
         return tuple(job.id for job in jobs if not job.noop)
 
@@ -527,7 +519,7 @@ class SnapshotBuilder:
         Names match in any case, but one in the same case wins. An exact uuid or name excludes runs
         that match by prefix only.
         """
-        rows = [self.run_row(run) for run in self._derivation.runs.by_key.values()]
+        rows = [self.run_row(run) for run in self.derivation.runs.by_key.values()]
         exact = [row for row in rows if wanted in (row.uuid, row.key)]
         named = [row for row in rows if row.run.lower() == wanted.lower()]
         if exact or named:
@@ -569,22 +561,18 @@ class SnapshotBuilder:
         Only the edges count, since the numbers in the names differ (the evaluation of train_epoch0
         is eval_epoch1).
         """
-        dag, runs = key[0], self._derivation.runs
-        nodes = self._derivation.dags[dag].workflow.nodes
+        dag, runs = key[0], self.derivation.runs
+        nodes = self.derivation.dags[dag].workflow.nodes
         parents = [(dag, name) for name in effective_parents(nodes, key[1])]
         epochs = [k for k in parents if runs.run_of(k) is run and runs.parts[k].training]
         return max(epochs, key=lambda k: runs.parts[k].epoch or 0, default=None)
 
     def epochs_of(self, run: RunNodes) -> Mapping[NodeKey, Epoch]:
         """The epochs of a run by node, in order."""
-        if run.key not in self._epochs:
-            keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
-            counted = set(self.derivation.run_states[run.key].epochs.values())
-            common = self._common_inputs(run)
-            self._epochs[run.key] = {
-                key: self._cached_epoch(key, key in counted, common) for key in keys
-            }
-        return self._epochs[run.key]
+        keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
+        counted = set(self.derivation.run_states[run.key].epochs.values())
+        common = self._common_inputs(run)
+        return {key: self._cached_epoch(key, key in counted, common) for key in keys}
 
     def epoch(self, key: NodeKey) -> Epoch:
         """One node of a run."""
@@ -656,8 +644,8 @@ class SnapshotBuilder:
 
     def _success(self, key: NodeKey) -> Execution | None:
         """The execution that completed a node; None if the node is not completed."""
-        result = self._derivation.submission_result(key)
-        is_completed = self._derivation.states[key].state is State.COMPLETED
+        result = self.derivation.submission_result(key)
+        is_completed = self.derivation.states[key].state is State.COMPLETED
         if not is_completed or result is None or result.success_job is None:
             return None
         record, index = self.derivation.jobs.get(result.success_job), result.success_index
@@ -695,17 +683,17 @@ class SnapshotBuilder:
 
         Of several DAGs the running one counts, else the one with the run's last epoch.
         """
-        state = self._derivation.run_states[run.key]
+        state = self.derivation.run_states[run.key]
         if (abort := state.abort) is not None:
             stopped = Stopped(ABORT_RULE, state.ends_before, abort.text, abort.since, abort.node[1])
             return GateStatus(stopped=stopped)
-        gated = [dag for dag in run.gated_dags if dag in self._derivation.dags]
+        gated = [dag for dag in run.gated_dags if dag in self.derivation.dags]
         if not gated:
             return None
         ensemble = self.ensemble
         running = [dag for dag in gated if self._is_running(dag)]
         # Not the latest submitted epoch: a run stopped before training in this DAG has none.
-        epochs = self._derivation.run_states[run.key].epochs
+        epochs = self.derivation.run_states[run.key].epochs
         last = epochs[max(epochs)][0] if epochs else None
         dag = running[-1] if running else last if last in gated else gated[-1]
         reports = ensemble.gates.get(dag, {}).get(run.uuid or "")
@@ -927,7 +915,7 @@ def _ended(
         job = derivation.record_of(state.job)
         times += [job.ended] if job.state is State.COMPLETED and job.ended else []
     for report in derivation.dags[key[0]].node_reports.get(key[1], ()):
-        if report.kind in (NodeReportKind.DONE, NodeReportKind.JOB_DONE):
+        if report.kind in (MessageKind.POST_OK, MessageKind.JOB_OK):
             clock = derivation.ensemble.clock
             local = clock.to_local(report.epoch) if report.epoch is not None else None
             times += [time for time in (report.time, local) if time is not None]

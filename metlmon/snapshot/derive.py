@@ -90,6 +90,7 @@ from metlmon.snapshot.records import (
     HourUnit,
     Job,
     JobNode,
+    SideCounts,
     Transfer,
     hour_unit_of,
     job_key,
@@ -874,8 +875,8 @@ class Derivation:
         name, labels = self.run_name(run), self.ensemble.settings.labels
         return name, next((rule.name for rule in labels if rule.matches(name, run.uuid)), None)
 
-    def side_counts(self) -> tuple[int, int, int, int, int]:
-        """Counts of side nodes: total, done, failed, overruled, removed."""
+    def side_counts(self) -> SideCounts:
+        """The side nodes of all runs, by what became of them."""
         states, parts = self.sums.side_states, self.runs.parts
         removed = states[State.REMOVED]
         for key in self.sums.faulty if self.aborts else ():
@@ -884,9 +885,13 @@ class Derivation:
             if abort is not None and abort.on_purpose and state.state is State.REMOVED:
                 is_side = key in parts and not parts[key].training
                 removed -= is_side and abort.ended(key, state)
-        overruled = sum(key in parts and not parts[key].training for key in self.sums.overruled)
-        done = sum(states[state] for state in DONE)
-        return states.total(), done, states[State.FAILED] + removed, overruled, removed
+        return SideCounts(
+            total=states.total(),
+            done=sum(states[state] for state in DONE),
+            failed=states[State.FAILED] + removed,
+            overruled=sum(key in parts and not parts[key].training for key in self.sums.overruled),
+            removed=removed,
+        )
 
     def is_continued(self, dag_key: str) -> bool:
         """Whether later DAGs have all epochs that a top-level DAG left undone."""

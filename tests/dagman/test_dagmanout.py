@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from metlmon.dagman.dagman_out import LONGEST_LINE, OutState, read_dagman_out
 from metlmon.dagman.records import DagmanMessage
-from metlmon.dagman.records import DagmanMessageKind as Kind
+from metlmon.dagman.records import MessageKind as Kind
 from tests.fuzz import targets
 
 NOON = datetime(2026, 11, 21, 12, 0, 0)
