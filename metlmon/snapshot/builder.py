@@ -475,7 +475,7 @@ class SnapshotBuilder:
             totals = ExecutionTotals()
             for key in run.nodes():
                 for execution in derivation.node_executions(key):
-                    totals.add(execution)
+                    totals.add(execution, unit.weight(execution.gpus, execution.cpus))
         overruled, unlogged = derivation.sums.overruled, derivation.unlogged
         latest = self.epoch(run_state.latest) if run_state.latest else None
         failed = self.epoch(run_state.failed) if run_state.failed else None
@@ -613,10 +613,10 @@ class SnapshotBuilder:
         run = derivation.runs.by_key[part.group]
         _, label = derivation.run_names(run)
         executions, totals = derivation.node_executions(key), ExecutionTotals()
-        fields = self._node(key, executions)
+        fields, unit = self._node(key, executions), derivation.totals.hour_unit
         for execution in executions:
             if not execution.at_access_point:
-                totals.add(execution)
+                totals.add(execution, unit.weight(execution.gpus, execution.cpus))
         wait, transfer, seconds = self._phases(fields["job"])
         success = self._success(key)
         is_done, dag = state.state is State.COMPLETED, derivation.dags[key[0]]
@@ -636,7 +636,7 @@ class SnapshotBuilder:
             success=success,
             # max() returns the first of several of equal length.
             longest=max(executions, key=lambda each: each.trained, default=None),
-            hours=totals.hours(derivation.totals.hour_unit),
+            hours=totals.hours(unit),
             queue_wait=wait,
             transfer=transfer,
             execution=seconds,

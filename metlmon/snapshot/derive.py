@@ -1630,15 +1630,13 @@ SECOND: Final = 1_000_000
 AN_HOUR: Final = 3600 * SECOND
 """An hour in microseconds, the resolution of the logs."""
 
-UNITS: Final = (HourUnit.GPU, HourUnit.CPU, HourUnit.WALL)
-
 
 class ExecutionTotals:
-    """Numbers of executions, and their microseconds by outcome, for each of UNITS.
+    """Numbers of executions, and their time by outcome in microseconds of an hour unit.
 
     ``executions``, ``good_executions``, ``bad_executions``: those that ended in the window of
     the entries, or are in flight; good are those that ended well or stored a checkpoint.
-    ``completed``: epochs that they completed. Microseconds are 0 if the GPUs or CPUs are unknown.
+    ``completed``: epochs that they completed.
     """
 
     __slots__ = (
@@ -1653,62 +1651,39 @@ class ExecutionTotals:
 
     def __init__(self) -> None:
         self.executions = self.good_executions = self.bad_executions = self.completed = 0
-        self.good = [0] * len(UNITS)
-        self.bad = [0] * len(UNITS)
-        self.in_flight = [0] * len(UNITS)
+        self.good = self.bad = self.in_flight = 0
 
-    def add(self, entry: Execution) -> None:
-        """Add an execution."""
-        seconds, outcome = entry.seconds, entry.outcome
-        wall = round(seconds * SECOND)
-        gpu = round((entry.gpu_seconds or 0.0) * SECOND)
-        cpu = wall * (entry.cpus or 0)
-        good = ended = True
-        if outcome is _GOOD:
-            sums = self.good
-        elif outcome is _IN_FLIGHT:
-            sums, good, ended = self.in_flight, False, False
-        elif entry.checkpoint is None:
-            sums, good = self.bad, False
+    def add(self, entry: Execution, weight: int | None) -> None:
+        """Add an execution; ``weight``: the factor of its time (None: unknown, counted as 0)."""
+        factor, has_ended = weight or 0, entry.outcome is not _IN_FLIGHT
+        time = round(entry.seconds * SECOND) * factor
+        if has_ended:
+            lost = round(entry.lost * SECOND) * factor
+            self.good += time - lost
+            self.bad += lost
         else:
-            sums = self.good
-            lost = round(entry.lost * SECOND)
-            lost_gpu, lost_cpu = lost * (entry.gpus or 0), lost * (entry.cpus or 0)
-            self.bad[0] += lost_gpu
-            self.bad[1] += lost_cpu
-            self.bad[2] += lost
-            gpu, cpu, wall = gpu - lost_gpu, cpu - lost_cpu, wall - lost
-        sums[0] += gpu
-        sums[1] += cpu
-        sums[2] += wall
+            self.in_flight += time
         if entry.counted:
             self.executions += 1
-            self.good_executions += good
-            self.bad_executions += ended and not good
             self.completed += entry.final
+            self.good_executions += entry.delivered
+            self.bad_executions += has_ended and not entry.delivered
 
     def merge(self, other: ExecutionTotals) -> None:
         """Add the totals of other executions."""
-        self.executions += other.executions
-        self.good_executions += other.good_executions
-        self.bad_executions += other.bad_executions
-        self.completed += other.completed
-        for index in range(len(UNITS)):
-            self.good[index] += other.good[index]
-            self.bad[index] += other.bad[index]
-            self.in_flight[index] += other.in_flight[index]
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def hours(self, unit: HourUnit) -> GpuHours:
-        """Hours of ``unit``."""
-        index = UNITS.index(unit)
-        good, bad, in_flight = self.good[index], self.bad[index], self.in_flight[index]
-        return GpuHours(good / AN_HOUR, bad / AN_HOUR, in_flight / AN_HOUR, unit)
+        """The time in hours; ``unit``: the one of the weights."""
+        return GpuHours(self.good / AN_HOUR, self.bad / AN_HOUR, self.in_flight / AN_HOUR, unit)
 
 
 class Totals:
-    """The totals of jobs.
+    """The totals of jobs, in the hour unit of all of them.
 
-    ``queued``: the jobs in the queue. ``gaps``: those whose log lacks events.
+    ``queued``: the jobs in the queue. ``gaps``: those whose log lacks events. Time at the access
+    point is not charged.
     """
 
     def __init__(self, jobs: Iterable[Job] = ()) -> None:
@@ -1716,25 +1691,19 @@ class Totals:
         self.runs: defaultdict[str | None, ExecutionTotals] = defaultdict(ExecutionTotals)
         self.queued: list[JobKey] = []
         self.gaps: list[JobKey] = []
-        self._with_gpus = self._with_cpus = 0
+        charged: list[Execution] = []
         # One pass that reads every record once: most of the time goes into fetching them.
         for job in jobs:
             if job.ended is None and job.queued:
                 self.queued.append(job_key(job))
             if job.gaps:
                 self.gaps.append(job_key(job))
-            for entry in job.executions:
-                # Time at the access point is not charged.
-                if not entry.at_access_point:
-                    self.runs[entry.key].add(entry)
-                    self._with_gpus += bool(entry.gpus)
-                    self._with_cpus += entry.cpus is not None
+            charged += [each for each in job.executions if not each.at_access_point]
+        self.hour_unit = hour_unit_of(charged)
+        weight = self.hour_unit.weight
+        for entry in charged:
+            self.runs[entry.key].add(entry, weight(entry.gpus, entry.cpus))
         for of_run in self.runs.values():
             self.total.merge(of_run)
         self.queued.sort()
         self.gaps.sort()
-
-    @property
-    def hour_unit(self) -> HourUnit:
-        """The unit of the hours."""
-        return hour_unit_of(self.total.executions, self._with_gpus, self._with_cpus)

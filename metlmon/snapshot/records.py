@@ -68,24 +68,13 @@ class HourUnit(StrEnum):
 
     def weight(self, gpus: int | None, cpus: int | None) -> int | None:
         """Factor for the time of one execution; None if unknown."""
-        if self is HourUnit.GPU:
+        if self is _GPU:
             return gpus
         return cpus if self is HourUnit.CPU else 1
 
 
 _GPU: Final = HourUnit.GPU
 """A module constant, like those above."""
-
-
-def hour_unit_of(executions: int, with_gpus: int, with_cpus: int) -> HourUnit:
-    """The unit for a set of executions.
-
-    ``with_gpus``: number of executions with a GPU. ``with_cpus``: number of executions with a
-    known number of CPUs.
-    """
-    if with_gpus or not executions:
-        return HourUnit.GPU
-    return HourUnit.CPU if with_cpus == executions else HourUnit.WALL
 
 
 class GpuHours(Struct, frozen=True):
@@ -273,6 +262,13 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
         With a stored checkpoint, its own seconds up to that: the next execution continues there.
         """
         return self.carried + (self.seconds if self.checkpoint is None else self.stored)
+
+
+def hour_unit_of(executions: Sequence[Execution]) -> HourUnit:
+    """The unit for a set of executions."""
+    if not executions or any(each.gpus for each in executions):
+        return HourUnit.GPU
+    return HourUnit.CPU if all(each.cpus is not None for each in executions) else HourUnit.WALL
 
 
 class Transfer(Struct, frozen=True, gc=False):

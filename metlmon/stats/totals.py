@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import ClassVar, Final, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from metlmon.model.reasons import REQUEUED
 from metlmon.model.states import Outcome
@@ -69,15 +68,15 @@ def sum_executions(entries: Iterable[Execution], measure: HourUnit = HourUnit.GP
     """The totals of the executions, whose GPU-seconds are in ``measure`` (``in_hour_unit``)."""
     totals, of_runs = ExecutionTotals(), ExecutionTotals()
     for entry in entries:
-        totals.add(entry)
+        totals.add(entry, entry.weight)
         if entry.key is not None:
-            of_runs.add(entry)
+            of_runs.add(entry, entry.weight)
     return UsageTotals(
         executions=totals.executions,
         good_executions=totals.good_executions,
         bad_executions=totals.bad_executions,
         completed_epochs=totals.completed,
-        hours=replace(totals.hours(HourUnit.GPU), measure=measure),
+        hours=totals.hours(measure),
         run_hours=of_runs.hours(HourUnit.GPU),
     )
 
@@ -187,14 +186,14 @@ def _by_hours(
     ledger: Ledger, place: str
 ) -> list[tuple[str | None, list[Execution], ExecutionTotals]]:
     """The executions of each place, with their totals, the most hours first."""
+    unit = ledger.measure
     charged = (each for each in ledger.executions if not each.at_access_point)
     groups = []
     for name, entries in group_by(charged, attrgetter(place)).items():
         totals = ExecutionTotals()
         for entry in entries:
-            totals.add(entry)
+            totals.add(entry, unit.weight(entry.gpus, entry.cpus))
         groups.append((name, entries, totals))
-    unit = ledger.measure
     return sorted(groups, key=lambda g: (-g[2].hours(unit).total, -g[2].executions, g[0] or ""))
 
 

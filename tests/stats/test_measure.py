@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.report.build import build_report
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import render_markdown
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import HourUnit, hour_unit_of, in_hour_unit
-from metlmon.stats.totals import break_down
+from metlmon.stats.totals import break_down, sum_executions
 from metlmon.stats.usage import UsageFilter, usage_in_window
 from metlmon.stats.windows import TimeWindow
 from metlmon.tables import runs as runs_table
@@ -42,10 +43,11 @@ def report_of(log: Log) -> SnapshotBuilder:
 
 
 def test_unit_of_hours() -> None:
-    assert hour_unit_of(0, 0, 0) is HourUnit.GPU
-    assert hour_unit_of(9, 1, 9) is HourUnit.GPU, "one had a GPU"
-    assert hour_unit_of(9, 0, 9) is HourUnit.CPU
-    assert hour_unit_of(9, 0, 8) is HourUnit.WALL
+    lost, good = in_hour_unit(report_of(log_of(4, 8)).ledger()).executions
+    assert hour_unit_of(()) is hour_unit_of((lost, replace(good, gpus=1))) is HourUnit.GPU
+    assert hour_unit_of((lost, good)) is HourUnit.CPU
+    half = replace(lost, checkpoint=lost.start, stored=lost.seconds / 2)
+    assert sum_executions((half,)).hours.badput == 2
 
 
 @pytest.mark.parametrize(
