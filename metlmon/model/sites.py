@@ -103,34 +103,22 @@ class NameTable:
 
     def __init__(self, settings: Settings) -> None:
         self._sites = (*settings.sites, *BUILT_IN_SITES)
-        self._site_aliases = dict(settings.site_aliases)
-        self._gpu_aliases = dict(settings.gpu_aliases)
-        self._by_machine: dict[Execute | None, SiteAndGpu] = {}
+        self._site_aliases: dict[str | None, str] = dict(settings.site_aliases)
+        self._gpu_aliases: dict[str | None, str] = dict(settings.gpu_aliases)
+        # Jobs on one machine mostly share one object for it, so that the look-up is fast.
+        self.site_and_gpu = lru_cache(MAX_CACHED_MACHINES)(self._site_and_gpu)
 
-    def site(self, machine: Execute | None) -> str | None:
-        """The site of an execution, with aliases of the settings applied."""
-        name = site_of(machine, self._sites)
-        return self._site_aliases.get(name, name) if name is not None else None
+    def _site_and_gpu(self, machine: Execute | None) -> SiteAndGpu:
+        """Site and GPU model of an execution, each under its alias in the settings, if any."""
+        if machine is None:
+            return None, None
+        site, gpu = site_of(machine, self._sites), machine.gpu
+        return self._site_aliases.get(site, site), self._gpu_aliases.get(gpu, gpu)
 
     def site_of_address(self, address: str) -> str | None:
         """The site of a host without executions, if a rule matches its address."""
         name = site_of_address(address, self._sites)
         return self._site_aliases.get(name, name) if name is not None else None
-
-    def gpu(self, machine: Execute | None) -> str | None:
-        """The GPU model as logged, or its alias in the settings."""
-        name = machine.gpu if machine is not None else None
-        return self._gpu_aliases.get(name, name) if name is not None else None
-
-    def site_and_gpu(self, machine: Execute | None) -> SiteAndGpu:
-        """Site and GPU model of an execution."""
-        # Jobs on one machine mostly share one object for it, so that the look-up is fast.
-        site_and_gpu = self._by_machine.get(machine)
-        if site_and_gpu is None:
-            if len(self._by_machine) >= MAX_CACHED_MACHINES:
-                self._by_machine.clear()
-            site_and_gpu = self._by_machine[machine] = self.site(machine), self.gpu(machine)
-        return site_and_gpu
 
 
 def normalize_name(name: str) -> str:

@@ -239,7 +239,7 @@ class SnapshotBuilder:
                     states={name: state for name, state in states if state is not None},
                     subdags=subdags,
                     overruled=frozenset(
-                        name for of, name in self.derivation.sums.overruled if of == key
+                        name for of, name in self.derivation.overruled if of == key
                     ),
                 )
             )
@@ -476,7 +476,7 @@ class SnapshotBuilder:
             for key in run.nodes():
                 for execution in derivation.node_executions(key):
                     totals.add(execution, unit.weight(execution.gpus, execution.cpus))
-        overruled, unlogged = derivation.sums.overruled, derivation.unlogged
+        overruled, unlogged = derivation.overruled, derivation.unlogged
         latest = self.epoch(run_state.latest) if run_state.latest else None
         failed = self.epoch(run_state.failed) if run_state.failed else None
         current = failed or latest
@@ -730,7 +730,7 @@ class SnapshotBuilder:
             measure=derivation.totals.hour_unit,
             faults=tuple(
                 self._fault(key)
-                for key in sorted(derivation.sums.faulty)
+                for key in sorted(derivation.faulty)
                 if (abort := derivation.aborts.get(key[0])) is None
                 or not abort.ended(key, derivation.states[key])
             ),
@@ -1200,7 +1200,7 @@ def _lost_ends(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
     """Warn about ends of jobs that a log has, but DAGMan has not read."""
     lost = [
         state.job
-        for key in sorted(derivation.sums.faulty)
+        for key in sorted(derivation.faulty)
         if key[0] == dag.key and (state := derivation.states[key]).state is State.UNKNOWN
         if state.job is not None
     ]

@@ -166,10 +166,7 @@ class NodeMemo(Struct, gc=False):
     ``state``: that of the node when the entries were last checked; ``is_rebuilt``: they have been
     rebuilt since. ``jobs``: these jobs. ``completion``: if a later node proves it. ``is_final``:
     whether the entry of its successful execution says that it completes the node; None without one.
-    ``submitted``: when the first of the jobs was submitted. ``is_overruled``, ``is_unlogged``: as
-    in :class:`NodeSums`. ``lacks_hours``: one of the jobs does
-    (:class:`metlmon.snapshot.records.Job`). ``is_special``: any of these three is True, or the node
-    is faulty or lost.
+    ``submitted``: when the first of the jobs was submitted.
     """
 
     record: NodeRecord
@@ -179,11 +176,7 @@ class NodeMemo(Struct, gc=False):
     jobs: tuple[LoggedJob, ...] = ()
     completion: Completion | None = None
     is_final: bool | None = None
-    lacks_hours: bool = False
     submitted: datetime | None = None
-    is_overruled: bool = False
-    is_unlogged: bool = False
-    is_special: bool = False
 
     def is_outdated(self, state: NodeState) -> bool:
         """Whether the entries were built from other jobs, or for another state of the node."""
@@ -210,13 +203,6 @@ class NodeStates(Mapping[NodeKey, NodeState]):
         return sum(1 for _ in self)
 
 
-class RunMemo(NamedTuple):
-    """The state of a run, with the states of its nodes from which it was resolved."""
-
-    node_states: tuple[NodeState | None, ...]
-    state: RunState
-
-
 class DagNodeCounts(Struct):
     """Node counts of one DAG as DAGMan counts them: without SERVICE nodes."""
 
@@ -231,11 +217,7 @@ class NodeSums:
 
     ``node_states``: all nodes; ``other_states``: those that train nothing; ``side_states``: those
     of runs that train nothing. ``runless_states``: nodes of no run, except SERVICE nodes, by
-    top-level DAG. ``counts``: by DAG. ``overruled``: completed nodes whose job failed, but whose
-    POST script succeeded. ``unlogged``: nodes whose job ran, or was submitted, but has no execution
-    in any log here: the log is missing, or begins later. No total includes them. ``without_slot``:
-    those with an execution that names neither GPUs nor cores, so that no GPU-hours include it.
-    ``faulty``: nodes that are held, failed, removed, futile or lost.
+    top-level DAG. ``counts``: by DAG.
     """
 
     def __init__(self) -> None:
@@ -244,10 +226,6 @@ class NodeSums:
         self.side_states: Counter[State] = Counter()
         self.runless_states: dict[str, Counter[State]] = {}
         self.counts: dict[str, DagNodeCounts] = {}
-        self.overruled: set[NodeKey] = set()
-        self.unlogged: set[NodeKey] = set()
-        self.without_slot: set[NodeKey] = set()
-        self.faulty: set[NodeKey] = set()
 
     def add(self, dag: str, top: str, category: NodeCategory, state: State, number: int) -> None:
         """Count nodes of a DAG, and of its top-level DAG, by their state."""
@@ -287,6 +265,16 @@ class Derivation:
         """The records by job, without those of another directory's DAG."""
         self.totals = Totals()
         self.sums = NodeSums()
+        self.faulty: set[NodeKey] = set()
+        """Nodes that are held, failed, removed, futile or lost."""
+        self.overruled: set[NodeKey] = set()
+        """Completed nodes whose job failed, but whose POST script succeeded."""
+        self._unlogged: set[NodeKey] = set()
+        """Nodes whose job ran, or was submitted, but has no execution in any log here: the log is
+        missing, or begins later. No total includes them."""
+        self._without_slot: set[NodeKey] = set()
+        """Nodes with an execution that names neither GPUs nor cores, so that no GPU-hours include
+        it."""
         self.run_states: dict[str, RunState] = {}
         self.epochs: dict[NodeKey, tuple[object, Epoch]] = {}
         """The epoch of each node in the last snapshot with it, and the inputs of the epoch."""
@@ -309,7 +297,8 @@ class Derivation:
         """Jobs of no node."""
         self._factory = EntryFactory(NameTable(ensemble.settings), ensemble.clock)
         self._run_names: dict[str, tuple[str, str | None]] = {}
-        self._run_memos: dict[str, RunMemo] = {}
+        self._run_inputs: dict[str, tuple[NodeState | None, ...]] = {}
+        """The states of the nodes from which each run was resolved."""
         self._run_context: object = None
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
@@ -515,10 +504,8 @@ class Derivation:
             is_service=memo.category.service,
             completion=memo.completion,
         )
-        memo.lacks_hours = False
         for built_key, job in built:
             self._put(built_key, job)
-            memo.lacks_hours |= job.lacks_hours
         memo.is_rebuilt = True
         for of_node in memo.jobs if self._strays else ():
             self._strays.pop(of_node.key, None)
@@ -606,9 +593,9 @@ class Derivation:
         self._note_strays()
         self._set_expiries(as_of)
         self.totals = Totals(self.jobs.values())
-        self.unlogged = self.sums.unlogged
+        self.unlogged = self._unlogged.copy()
         if self.totals.hour_unit is HourUnit.GPU:
-            self.unlogged = self.unlogged | self.sums.without_slot
+            self.unlogged |= self._without_slot
 
     def _count_up_to(self, as_of: datetime | None) -> None:
         self._factory.as_of = as_of
@@ -636,11 +623,16 @@ class Derivation:
                 for memo, node_state in zip(memos, states, strict=True):
                     if memo.is_outdated(node_state):
                         self._set_state(memo, node_state)
-                    if memo.is_special:
-                        self._note_special(memo, node_state)
+        for key in self.faulty:
+            node_state, counts = self.states[key], sums.counts[key[0]]
+            if node_state.state in FAILED_JOB and not self._memos[key].category.service:
+                dag = self.dags[key[0]]
+                counts.failed += has_failed(node_state, dag.aborted and dag.facts.has_final)
+            # The result of a lost node is known: DAGMan has not done it.
+            counts.unknown -= _is_lost(node_state) and node_state.state is State.UNKNOWN
 
     def _set_state(self, memo: NodeMemo, node_state: NodeState) -> None:
-        """Set the state of a node, and whether it is special."""
+        """Set the state of a node, and put it into the sets of nodes to which it belongs."""
         record, state, failure = memo.record, node_state.state, node_state.failure
         node, memo.state = record.node, node_state
         is_final = state is _COMPLETED and memo.category.training
@@ -651,40 +643,24 @@ class Derivation:
         if is_of_other_jobs or is_of_other_time or memo.is_final not in (None, is_final):
             self._update_node(memo)
         memo.is_rebuilt = False
-        memo.is_overruled = memo.is_unlogged = False
+        is_overruled = is_unlogged = False
         if state is _COMPLETED:
             # A SERVICE node's job may have waited until its DAG ended.
             has_waited = memo.category.service and bool(record.jobs)
             may_have_run = _may_run(node) and not has_waited
-            memo.is_unlogged = may_have_run and not self.node_executions(record.key)
-            memo.is_overruled = node.post is not None and self._is_overruled(record, node_state)
+            is_unlogged = may_have_run and not self.node_executions(record.key)
+            is_overruled = node.post is not None and self._is_overruled(record, node_state)
         elif not record.jobs and failure is None and state in SUBMITTED:
             # A queued job has no execution yet; a job known from DAGMan only may have one.
-            memo.is_unlogged = _may_run(node)
-        memo.is_special = (
-            memo.is_unlogged
-            or memo.lacks_hours
-            or memo.is_overruled
-            or state in FAULTY
-            or _is_lost(node_state)
-        )
-
-    def _note_special(self, memo: NodeMemo, node_state: NodeState) -> None:
-        """Record in ``sums`` what is special about a node."""
-        sums, key, state = self.sums, memo.record.key, node_state.state
-        dag, counts, is_lost = self.dags[key[0]], sums.counts[key[0]], _is_lost(node_state)
-        if memo.is_unlogged:
-            sums.unlogged.add(key)
-        if memo.lacks_hours:
-            sums.without_slot.add(key)
-        if memo.is_overruled:
-            sums.overruled.add(key)
-        if state in FAULTY or is_lost:
-            sums.faulty.add(key)
-        if state in FAILED_JOB and not memo.category.service:
-            counts.failed += has_failed(node_state, dag.aborted and dag.facts.has_final)
-        # The result of a lost node is known: DAGMan has not done it.
-        counts.unknown -= is_lost and state is State.UNKNOWN
+            is_unlogged = _may_run(node)
+        lacks_slot = any(job.lacks_hours for job in self.node_jobs(record.key))
+        for nodes, is_one in (
+            (self.faulty, state in FAULTY or _is_lost(node_state)),
+            (self.overruled, is_overruled),
+            (self._unlogged, is_unlogged),
+            (self._without_slot, lacks_slot),
+        ):
+            (nodes.add if is_one else nodes.discard)(record.key)
 
     def _find_aborts(self) -> None:
         """Find the DAGs that ABORT-DAG-ON ended, and their sub-DAGs."""
@@ -726,23 +702,23 @@ class Derivation:
         context = submitted, alive, aborts
         if context != self._run_context:
             self._run_context = context
-            self._run_memos.clear()
+            self._run_inputs.clear()
         self.epoch_states = Counter()
         for run in self.runs.by_key.values():
             nodes = self._memos_by_run[run.key]
             node_states = tuple([node.state for node in nodes])
-            memo = self._run_memos.get(run.key)
-            if memo is None or memo.node_states != node_states:
-                state = resolve_run(run, self.states, self._dag_order, submitted, alive, aborts)
-                memo = self._run_memos[run.key] = RunMemo(node_states, state)
-                self.run_states[run.key] = state
+            if self._run_inputs.get(run.key) != node_states:
+                self._run_inputs[run.key] = node_states
+                self.run_states[run.key] = resolve_run(
+                    run, self.states, self._dag_order, submitted, alive, aborts
+                )
                 names = self.run_names(run)
                 if self._run_names.setdefault(run.key, names) != names:
                     self._run_names[run.key] = names
                     for node in nodes:
                         self._update_node(node)
             if not nodes[0].category.beside:
-                self.epoch_states.update(memo.state.states)
+                self.epoch_states.update(self.run_states[run.key].states)
 
     def _note_strays(self) -> None:
         """Find the jobs of several DAGs, and names of nodes that are in no DAG file here."""
@@ -879,7 +855,7 @@ class Derivation:
         """The side nodes of all runs, by what became of them."""
         states, parts = self.sums.side_states, self.runs.parts
         removed = states[State.REMOVED]
-        for key in self.sums.faulty if self.aborts else ():
+        for key in self.faulty if self.aborts else ():
             # Nodes removed when their DAG was ended on purpose have not failed.
             abort, state = self.aborts.get(key[0]), self.states[key]
             if abort is not None and abort.on_purpose and state.state is State.REMOVED:
@@ -889,7 +865,7 @@ class Derivation:
             total=states.total(),
             done=sum(states[state] for state in DONE),
             failed=states[State.FAILED] + removed,
-            overruled=sum(key in parts and not parts[key].training for key in self.sums.overruled),
+            overruled=sum(key in parts and not parts[key].training for key in self.overruled),
             removed=removed,
         )
 
