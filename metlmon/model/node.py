@@ -291,121 +291,53 @@ def removed_at_dag_end(job: LoggedJob) -> bool:
     )
 
 
-class NodeStateResolver:
-    """Resolves the states of the nodes of one DAG.
+class NodeResolver:
+    """Resolves the own state of one node, regardless of other nodes.
 
-    ``alive``: its DAGMan has not ended. ``cut``: later reports are ignored.
+    ``inputs``: what the states of all nodes of its DAG depend on. ``result``: that of the node's
+    submissions. Reports after ``cut`` are ignored.
     """
 
-    def __init__(self, dag: Dag, clock: Clock, alive: bool, cut: datetime | None = None) -> None:
-        self._dag = dag
-        self._clock = clock
-        self._alive = alive
-        self._cut = cut
-        self._done = dag.done_nodes()
-        self._fresh_start = dag.fresh_start()
+    def __init__(
+        self,
+        dag: Dag,
+        clock: Clock,
+        cut: datetime | None,
+        inputs: Inputs,
+        record: NodeRecord,
+        result: SubmissionResult | None,
+    ) -> None:
+        self._dag, self._clock, self._cut = dag, clock, cut
+        self._alive, self._inputs = inputs.alive, inputs
+        self._record, self._node, self._result = record, record.node, result
+        self._submitted = result.submitted if result is not None else None
+        self._post = self._post_result()
+        self._reports = self._read_reports()
+        self._report = self._newest_report()
 
-    def resolve(self, record: NodeRecord, result: SubmissionResult | None) -> NodeState:
-        """The node's own state, regardless of other nodes; ``result``: that of its submissions."""
-        report = self._newest_report(record)
-        skip = self._last_skip(record, result)
-        is_done = record.node.name in self._done
-        if not is_done and self._predates_run(result, report, skip):
+    def resolve(self) -> NodeState:
+        """The node's own state."""
+        skip, result = self._last_skip(), self._result
+        is_done = self._node.name in self._inputs.done
+        if not is_done and self._predates_run(skip):
             # Its jobs belong to an earlier run: DAGMan ignored them when it started again.
             if result is not None and result.state in ACTIVE:
-                return NodeState(result.state, result.since, result.job, submitted=result.submitted)
+                return NodeState(result.state, result.since, result.job, submitted=self._submitted)
             return NodeState(State.WAITING, superseded=result is not None)
         if skip is not None:
             return NodeState(State.SKIPPED, skip.time)
         if is_done:
-            return self._resolve_done(record, result, report)
-        return self._resolve_with_job(record, result, report)
+            return self._resolve_done()
+        return self._resolve_without_job() if result is None else self._resolve_with_job(result)
 
-    def _predates_run(
-        self, result: SubmissionResult | None, report: NodeReport | None, skip: NodeReport | None
-    ) -> bool:
-        """Whether all evidence about the node is older than the newest DAGMan run."""
-        if self._fresh_start is None:
-            return False
-        reported = report.time if report is not None else None
-        submitted = result.submitted if result is not None else None
-        skipped = skip.time if skip is not None else None
-        newest = max(
-            (time for time in (reported, submitted, skipped) if time is not None), default=None
-        )
-        return newest is not None and newest < self._fresh_start
-
-    def _resolve_done(
-        self, record: NodeRecord, result: SubmissionResult | None, report: NodeReport | None
-    ) -> NodeState:
-        """A node that a file marks as done: since its POST script ended, or else its job."""
-        if result is None:
-            return NodeState(State.COMPLETED)
-        since = None if result.state in ACTIVE else result.since
-        post = self._post_result(record, result)
-        if post is not None and post.ok:
-            since = post.time
-        elif (
-            result.state is not State.COMPLETED
-            and report is not None
-            and report.kind is MessageKind.POST_OK
-            and _is_newer(report, since)
-        ):
-            since = report.time
-        return NodeState(State.COMPLETED, since, result.job, submitted=result.submitted)
-
-    def _last_skip(self, record: NodeRecord, result: SubmissionResult | None) -> NodeReport | None:
-        """The report that PRE_SKIP ended the node, unless DAGMan continued with it since.
-
-        A rescue file then marks it ``DONE``; earlier, interrupted jobs do not matter.
-        """
-        reports = self._reports(record.node.name)
-        skips = [report for report in reports if report.kind is MessageKind.PRE_SKIPPED]
-        skips += [NodeReport(MessageKind.PRE_SKIPPED, time) for time in record.skips]
-        if not skips:
-            return None
-        last = max(skips, key=_time_of)
-        if last.time is None:
-            return last if reports[-1].kind is MessageKind.PRE_SKIPPED else None
-        done = record.node.name in self._done
-        later_reports = [
-            report
-            for report in reports
-            if _time_of(report) > last.time and (report.kind in REPORTS_WITH_JOB or not done)
-        ]
-        submitted = result.submitted if result is not None else None
-        return None if later_reports or (submitted and submitted > last.time) else last
-
-    def _newest_report(self, record: NodeRecord) -> NodeReport | None:
-        reports = self._reports(record.node.name)
-        newest = reports[-1] if reports else None
-        status = self._status_report(record.node.name)
-        if status is not None and (
-            newest is None or (status.time and newest.time and status.time > newest.time)
-        ):
-            newest = status
-        return newest
-
-    def _rescue_report(self, node: Node) -> NodeReport | None:
-        """The failure of a node with a POST script, if the newest rescue file reports one.
-
-        If the node's job succeeded, its POST script failed.
-        """
-        rescue = self._dag.current_rescue()
-        if node.post is None or rescue is None or rescue.created is None:
-            return None
-        if node.name not in rescue.failed:
-            return None
-        time = self._clock.to_local(rescue.created.timestamp())
-        return NodeReport(MessageKind.NODE_FAILED, time, text=failure_text("post", None))
-
-    def _reports(self, name: str) -> list[NodeReport]:
-        """DAGMan's reports about a node up to the cut, with local times and in their order."""
+    def _read_reports(self) -> list[NodeReport]:
+        """DAGMan's reports about the node up to the cut, with local times and in their order."""
         reports: list[NodeReport] = []
         # Within one second reports of the jobstate log come last: DAGMan may buffer lines of
         # its .out, but never of the jobstate log.
         for report in sorted(
-            self._dag.node_reports.get(name, ()), key=lambda report: report.epoch is not None
+            self._dag.node_reports.get(self._node.name, ()),
+            key=lambda report: report.epoch is not None,
         ):
             time = report.time
             if time is None and report.epoch is not None:
@@ -416,8 +348,17 @@ class NodeStateResolver:
         reports.sort(key=_time_of)
         return reports
 
-    def _status_report(self, name: str) -> NodeReport | None:
-        status = self._dag.status
+    def _newest_report(self) -> NodeReport | None:
+        newest = self._reports[-1] if self._reports else None
+        status = self._status_report()
+        if status is not None and (
+            newest is None or (status.time and newest.time and status.time > newest.time)
+        ):
+            newest = status
+        return newest
+
+    def _status_report(self) -> NodeReport | None:
+        status, name = self._dag.status, self._node.name
         if status is None or name not in status.nodes:
             return None
         local = status.local
@@ -436,13 +377,82 @@ class NodeStateResolver:
             kind, local, value=node_status.retry_count, text=node_status.details or None
         )
 
-    def _resolve_with_job(
-        self, record: NodeRecord, result: SubmissionResult | None, report: NodeReport | None
-    ) -> NodeState:
+    def _rescue_report(self) -> NodeReport | None:
+        """The failure of a node with a POST script, if the newest rescue file reports one.
+
+        If the node's job succeeded, its POST script failed.
+        """
+        rescue = self._dag.current_rescue()
+        if self._node.post is None or rescue is None or rescue.created is None:
+            return None
+        if self._node.name not in rescue.failed:
+            return None
+        time = self._clock.to_local(rescue.created.timestamp())
+        return NodeReport(MessageKind.NODE_FAILED, time, text=failure_text("post", None))
+
+    def _post_result(self) -> PostResult | None:
+        """The newest POST script's result, if it may be that of the last submission."""
+        if self._result is None:
+            return self._record.posts[-1] if self._record.posts else None
+        for post in reversed(self._record.posts):
+            if post.cluster == self._result.job.cluster:
+                return post
+            if self._submitted is None or post.time >= self._submitted:
+                return post if post.cluster is None or post.cluster <= 0 else None
+        return None
+
+    def _predates_run(self, skip: NodeReport | None) -> bool:
+        """Whether all evidence about the node is older than the newest DAGMan run."""
+        if self._inputs.fresh_start is None:
+            return False
+        reported = self._report.time if self._report is not None else None
+        skipped = skip.time if skip is not None else None
+        times = (time for time in (reported, self._submitted, skipped) if time is not None)
+        newest = max(times, default=None)
+        return newest is not None and newest < self._inputs.fresh_start
+
+    def _resolve_done(self) -> NodeState:
+        """A node that a file marks as done: since its POST script ended, or else its job."""
+        result, report, post = self._result, self._report, self._post
         if result is None:
-            return self._resolve_without_job(record, report)
+            return NodeState(State.COMPLETED)
+        since = None if result.state in ACTIVE else result.since
+        if post is not None and post.ok:
+            since = post.time
+        elif (
+            result.state is not State.COMPLETED
+            and report is not None
+            and report.kind is MessageKind.POST_OK
+            and _is_newer(report, since)
+        ):
+            since = report.time
+        return NodeState(State.COMPLETED, since, result.job, submitted=self._submitted)
+
+    def _last_skip(self) -> NodeReport | None:
+        """The report that PRE_SKIP ended the node, unless DAGMan continued with it since.
+
+        A rescue file then marks it ``DONE``; earlier, interrupted jobs do not matter.
+        """
+        reports = self._reports
+        skips = [report for report in reports if report.kind is MessageKind.PRE_SKIPPED]
+        skips += [NodeReport(MessageKind.PRE_SKIPPED, time) for time in self._record.skips]
+        if not skips:
+            return None
+        last = max(skips, key=_time_of)
+        if last.time is None:
+            return last if reports[-1].kind is MessageKind.PRE_SKIPPED else None
+        done = self._node.name in self._inputs.done
+        later_reports = [
+            report
+            for report in reports
+            if _time_of(report) > last.time and (report.kind in REPORTS_WITH_JOB or not done)
+        ]
+        is_later = self._submitted is not None and self._submitted > last.time
+        return None if later_reports or is_later else last
+
+    def _resolve_with_job(self, result: SubmissionResult) -> NodeState:
         state, since, job = result.state, result.since, result.job
-        report = report or self._rescue_report(record.node)
+        report = self._report = self._report or self._rescue_report()
         if (
             self._alive
             and state not in ACTIVE
@@ -453,8 +463,8 @@ class NodeStateResolver:
         ):
             # DAGMan has submitted the node again, before the job logs show it.
             return NodeState(State.IDLE, report.time, None, submitted=report.time)
-        post = self._post_result(record, result)
-        if post is None and (missed := self._missed_end(record, result, report)) is not None:
+        post = self._post
+        if post is None and (missed := self._missed_end(result)) is not None:
             return missed
         if post is not None:
             state, since = (State.COMPLETED if post.ok else State.FAILED), post.time
@@ -464,87 +474,56 @@ class NodeStateResolver:
             is_of_one_proc = report.kind in (MessageKind.JOB_OK, MessageKind.JOB_FAILED)
             if len(result.procs) == 1 or not is_of_one_proc:
                 state, since = self._state_by_newer_report(report, state, since)
-        elif self._awaits_post_script(record, result, report):
+        elif self._awaits_post_script(result):
             state = self._state_before_post_script(state)
-        resolved = NodeState(state, since, job, submitted=result.submitted)
-        resolved = self._with_failure(resolved, record, result, report, post)
-        is_service = record.node.kind is NodeKind.SERVICE
+        resolved = self._with_failure(NodeState(state, since, job, submitted=self._submitted))
+        is_service = self._node.kind is NodeKind.SERVICE
         if resolved.state is State.REMOVED and is_service and removed_at_dag_end(job):
             # A SERVICE node runs until its DAG ends: removal is success.
             return replace(resolved, state=State.COMPLETED)
         return resolved
 
-    def _missed_end(
-        self, record: NodeRecord, result: SubmissionResult, report: NodeReport | None
-    ) -> NodeState | None:
+    def _missed_end(self, result: SubmissionResult) -> NodeState | None:
         """The state of a node whose job has ended while DAGMan still waits for it, by its files.
 
         DAGMan continues with the node only after it has read that end, which may never happen.
         """
         ended, job = result.since, result.job
-        has_read = report is not None and report.kind not in REPORTS_BEFORE_JOB_END
+        has_read = self._report is not None and self._report.kind not in REPORTS_BEFORE_JOB_END
         if ended is None or has_read or result.state in ACTIVE:
             return None
-        if self._dag.missed_end(record.node.name, result.job.cluster, ended) is None:
+        if self._dag.missed_end(self._node.name, job.cluster, ended) is None:
             return None
         text = f"DAGMan has not read the end of its job {job.cluster}.{job.proc}"
         failure = NodeFailure("lost", text)
         # A DAGMan that ended without reading it left the node to the next DAGMan.
         state = State.UNKNOWN if self._alive else State.WAITING
-        return NodeState(state, ended, job, submitted=result.submitted, failure=failure)
+        return NodeState(state, ended, job, submitted=self._submitted, failure=failure)
 
-    def _with_failure(
-        self,
-        resolved: NodeState,
-        record: NodeRecord,
-        result: SubmissionResult | None,
-        report: NodeReport | None,
-        post: PostResult | None,
-    ) -> NodeState:
-        """The state with the reason of its failure, and whether DAGMan retries the node."""
-        state, since, failure, again = resolved.state, resolved.since, None, False
-        abort_on = record.node.abort_on
-        if state not in (State.FAILED, State.RETRYING, State.REMOVED):
-            ended = state is State.COMPLETED and abort_on == 0
-            return replace(resolved, aborts=True) if ended else resolved
-        if state is not State.REMOVED:
-            failure_time, failure = self._failure(record, report, result, post)
-            since = failure_time or since
-        aborts = unless_exit = False
-        if state is not State.RETRYING:
-            codes = self._exit_codes(result, post, failure)
-            aborts = abort_on is not None and abort_on in codes
-            unless_exit = any(code == record.node.unless_exit for code in codes if code is not None)
-            again = self._retries_left(record, result, report, codes)
-            if again and self._alive:
-                state = State.RETRYING
-        return replace(
-            resolved,
-            state=state,
-            since=since,
-            failure=failure,
-            can_retry=again,
-            aborts=aborts,
-            unless_exit=unless_exit,
-        )
+    def _awaits_post_script(self, result: SubmissionResult) -> bool:
+        """Whether the job has ended, and DAGMan has not ended the POST script by its files.
 
-    def _resolve_without_job(self, record: NodeRecord, report: NodeReport | None) -> NodeState:
+        These are a report about this node, or else nodes.log, which would have the 016.
+        """
+        if self._node.post is None or result.state in ACTIVE:
+            return False
+        if self._report is not None:
+            return self._report.kind in REPORTS_BEFORE_JOB_END
+        return any(job.nodes_logs for job in result.procs)
+
+    def _resolve_without_job(self) -> NodeState:
         """The state of a node without a job in any log."""
-        post = record.posts[-1] if record.posts else None
-        state, since = self._state_without_job(post, report)
-        if record.possible and state is State.WAITING and not any(self._dag.coverage_ends()):
+        state, since = self._state_without_job()
+        if self._record.possible and state is State.WAITING and not any(self._dag.coverage_ends()):
             # A job in the log may be its own, and no file of DAGMan lists what was submitted.
             return NodeState(State.UNKNOWN)
         # The time of the last reported submission: job logs can lag or be lost.
-        reports = self._reports(record.node.name)
-        times = [each.time for each in reports if each.kind is MessageKind.SUBMITTED]
+        times = [each.time for each in self._reports if each.kind is MessageKind.SUBMITTED]
         submitted = max((time for time in times if time is not None), default=None)
-        resolved = NodeState(state, since, submitted=submitted)
-        return self._with_failure(resolved, record, None, report, post)
+        return self._with_failure(NodeState(state, since, submitted=submitted))
 
-    def _state_without_job(
-        self, post: PostResult | None, report: NodeReport | None
-    ) -> tuple[State, datetime | None]:
+    def _state_without_job(self) -> tuple[State, datetime | None]:
+        post, report = self._post, self._report
         if post is not None:
             return State.COMPLETED if post.ok else State.FAILED, post.time
         if report is None:
@@ -564,29 +543,6 @@ class NodeStateResolver:
                 return State.COMPLETED, report.time
             case _:
                 return State.WAITING, None
-
-    def _post_result(self, record: NodeRecord, result: SubmissionResult) -> PostResult | None:
-        """The POST script's result for the last submission, if available."""
-        submitted = result.submitted
-        for post in reversed(record.posts):
-            if post.cluster == result.job.cluster:
-                return post
-            if submitted is None or post.time >= submitted:
-                return post if post.cluster is None or post.cluster <= 0 else None
-        return None
-
-    def _awaits_post_script(
-        self, record: NodeRecord, result: SubmissionResult, report: NodeReport | None
-    ) -> bool:
-        """Whether the job has ended, and DAGMan has not ended the POST script by its files.
-
-        These are a report about this node, or else nodes.log, which would have the 016.
-        """
-        if record.node.post is None or result.state in ACTIVE:
-            return False
-        if report is not None:
-            return report.kind in REPORTS_BEFORE_JOB_END
-        return any(job.nodes_logs for job in result.procs)
 
     def _state_before_post_script(self, state: State) -> State:
         """The state of a node whose POST script has not ended; ``state``: that of its job.
@@ -622,19 +578,42 @@ class NodeStateResolver:
             case _:
                 return state, since
 
-    def _failure(
-        self,
-        record: NodeRecord,
-        report: NodeReport | None,
-        result: SubmissionResult | None,
-        post: PostResult | None,
-    ) -> tuple[datetime | None, NodeFailure | None]:
-        """When and why a node failed, unless its job's events or 016 show it."""
+    # --- failures -----------------------------------------------------------------------
+
+    def _with_failure(self, resolved: NodeState) -> NodeState:
+        """The state with the reason of its failure, and whether DAGMan retries the node."""
+        state, since, failure, again = resolved.state, resolved.since, None, False
+        abort_on = self._node.abort_on
+        if state not in (State.FAILED, State.RETRYING, State.REMOVED):
+            ended = state is State.COMPLETED and abort_on == 0
+            return replace(resolved, aborts=True) if ended else resolved
+        if state is not State.REMOVED:
+            failure_time, failure = self._failure()
+            since = failure_time or since
+        aborts = unless_exit = False
+        if state is not State.RETRYING:
+            codes = self._exit_codes(failure)
+            aborts = abort_on is not None and abort_on in codes
+            unless_exit = any(code == self._node.unless_exit for code in codes if code is not None)
+            again = self._retries_left(codes)
+            if again and self._alive:
+                state = State.RETRYING
+        return replace(
+            resolved,
+            state=state,
+            since=since,
+            failure=failure,
+            can_retry=again,
+            aborts=aborts,
+            unless_exit=unless_exit,
+        )
+
+    def _failure(self) -> tuple[datetime | None, NodeFailure | None]:
+        """When and why the node failed, unless its job's events or 016 show it."""
+        report, result, node = self._report, self._result, self._node
         if report is None:
             return None, None
-        reports = [
-            r for r in self._reports(record.node.name) if r.kind not in REPORTS_AFTER_FAILURE
-        ]
+        reports = [each for each in self._reports if each.kind not in REPORTS_AFTER_FAILURE]
         last = reports[-1] if reports else None
         details = report.text if report.kind is MessageKind.NODE_FAILED else None
         if last is not None and last.kind in FAILED_PARTS:
@@ -643,59 +622,50 @@ class NodeStateResolver:
             part, time, value = failed_part(details), report.time, None
         else:
             return None, None
-        submitted = result.submitted if result is not None else None
-        older = time is not None and submitted is not None and time < submitted
-        is_in_events = post is not None or (result is not None and result.state in FAILED_JOB)
+        older = time is not None and self._submitted is not None and time < self._submitted
+        is_in_events = self._post is not None or (result is not None and result.state in FAILED_JOB)
         if older or (part in ("job", "post") and is_in_events):
             return None, None
         submit = last is not None and last.kind is MessageKind.SUBMIT_FAILED
         error = (last.text or "").rstrip(" :") if last is not None and submit else None
-        if error and record.node.submit:
-            error = error.replace("of submit file", f"of {record.node.submit}")
-        text = name_script(details or failure_text(part, value), part, record.node)
+        if error and node.submit:
+            error = error.replace("of submit file", f"of {node.submit}")
+        text = name_script(details or failure_text(part, value), part, node)
         if error:
             text = f"{text}: {error}"
         return time, NodeFailure(part, text, value, error)
 
-    def _exit_codes(
-        self, result: SubmissionResult | None, post: PostResult | None, failure: NodeFailure | None
-    ) -> tuple[int | None, ...]:
+    def _exit_codes(self, failure: NodeFailure | None) -> tuple[int | None, ...]:
         """The values that DAGMan may take as the node's return value, one per proc.
 
         A signal counts as its negative number. Source: ``Dag::ProcessTerminatedEvent``.
         """
         if failure is not None:
             return (failure.value,)
-        if post is not None:
-            return (post.value,)
-        histories = [job.history() for job in result.procs] if result is not None else []
+        if self._post is not None:
+            return (self._post.value,)
+        histories = [job.history() for job in self._result.procs] if self._result else []
         codes = [-h.signal if h.signal is not None else h.return_value for h in histories]
         return tuple(code for code in codes if code)
 
-    def _retries_left(
-        self,
-        record: NodeRecord,
-        result: SubmissionResult | None,
-        report: NodeReport | None,
-        codes: Sequence[int | None],
-    ) -> bool:
-        node = record.node
+    def _retries_left(self, codes: Sequence[int | None]) -> bool:
+        node, result = self._node, self._result
         if node.retries <= 0 or node.kind is NodeKind.SERVICE:
             return False
-        if self._dag.aborted or self._gave_up(result, report):
+        if self._inputs.aborted or self._gave_up():
             return False
         if result is not None and any(job.removed_with_dag for job in result.procs):
             return False
         if any(code is not None and code in (node.unless_exit, node.abort_on) for code in codes):
             return False
-        return retries_left(self._dag, record, result) > 0
+        return retries_left(self._dag, self._record, result) > 0
 
-    def _gave_up(self, result: SubmissionResult | None, report: NodeReport | None) -> bool:
+    def _gave_up(self) -> bool:
         """Whether DAGMan reported that it gave up after the last submission."""
+        report = self._report
         if report is None or report.kind not in FINAL_FAILURE_REPORTS:
             return False
-        submitted = result.submitted if result is not None else None
-        return submitted is None or report.time is None or report.time >= submitted
+        return self._submitted is None or report.time is None or report.time >= self._submitted
 
 
 def _time_of(report: NodeReport) -> datetime:
@@ -834,11 +804,12 @@ class DagStates:
         if table.inputs != inputs or table.status is not dag.status:
             table.set_inputs(inputs, dag.status)
         if table.pending:
-            resolver = NodeStateResolver(dag, self._clock, inputs.alive, self._cut)
 
             def resolve(name: str) -> NodeState:
                 key = (dag_key, name)
-                state = resolver.resolve(self._nodes[key], self.submission_result(key))
+                record, result = self._nodes[key], self.submission_result(key)
+                resolver = NodeResolver(dag, self._clock, self._cut, inputs, record, result)
+                state = resolver.resolve()
                 if state.state is not State.WAITING or key not in self._sub_dags or dag.has_run():
                     return state
                 return self._state_of_sub_dag(key) or state
