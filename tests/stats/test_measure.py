@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from metlmon.report.build import build_report
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import render_markdown
-from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import HourUnit, hour_unit_of, in_hour_unit
 from metlmon.stats.totals import break_down, sum_executions
 from metlmon.stats.usage import UsageFilter, usage_in_window
@@ -38,12 +37,8 @@ def log_of(*cpus: int | None, gpus: int = 0) -> Log:
     return log.terminate(77, at=f"{2 * len(cpus):02d}:00:00")
 
 
-def report_of(log: Log) -> SnapshotBuilder:
-    return of_one_job(log).builder()
-
-
 def test_unit_of_hours() -> None:
-    lost, good = in_hour_unit(report_of(log_of(4, 8)).ledger()).executions
+    lost, good = in_hour_unit(of_one_job(log_of(4, 8)).builder().ledger()).executions
     assert hour_unit_of(()) is hour_unit_of((lost, replace(good, gpus=1))) is HourUnit.GPU
     assert hour_unit_of((lost, good)) is HourUnit.CPU
     half = replace(lost, checkpoint=lost.start, stored=lost.seconds / 2)
@@ -61,7 +56,7 @@ def test_unit_of_hours() -> None:
 def test_hours_of_an_ensemble_without_gpus(
     cpus: tuple[int | None, ...], measure: HourUnit, good: float, bad: float
 ) -> None:
-    found = report_of(log_of(*cpus))
+    found = of_one_job(log_of(*cpus)).builder()
     status, breakdown = found.status(), break_down(found.ledger())
     for hours in (status.hours, status.runs[0].hours, breakdown.sites[0].hours):
         assert hours.measure is measure
@@ -88,7 +83,7 @@ def test_hours_of_an_ensemble_without_gpus(
 
 
 def test_window_has_its_part_of_an_execution() -> None:
-    ledger = in_hour_unit(report_of(log_of(4)).ledger())
+    ledger = in_hour_unit(of_one_job(log_of(4)).builder().ledger())
     half = TimeWindow(moment("01:30:00"), None)
     assert usage_in_window(ledger, half).total.totals.hours.total == 2
 
@@ -103,10 +98,10 @@ def test_in_flight_hours_by_cpus() -> None:
 def test_later_gpus_change_the_unit() -> None:
     """The first execution had none, the second has two."""
     log = log_of(4)
-    assert report_of(log).status().hours.measure is HourUnit.CPU
+    assert of_one_job(log).builder().status().hours.measure is HourUnit.CPU
     log.submit(78, NODE, at="05:00:00").execute(78, gpus=2, at="06:00:00")
     log.terminate(78, at="07:00:00")
-    hours = report_of(log).status().hours
+    hours = of_one_job(log).builder().status().hours
     assert (hours.measure, hours.goodput, hours.badput) == (HourUnit.GPU, 2, 0)
 
 
@@ -126,7 +121,7 @@ def test_json_keeps_gpu_hours_beside_the_others(capsys: Captured, tmp_path: Path
 
 
 def test_bars_and_executions_name_the_unit() -> None:
-    places = usage_in_window(in_hour_unit(report_of(log_of(4)).ledger()))
+    places = usage_in_window(in_hour_unit(of_one_job(log_of(4)).builder().ledger()))
     for view in usage_table.VIEWS:
         heads = [spec.title for spec in view.columns_of(view.rows(places), places)]
         assert "GPU-HOURS" not in heads
