@@ -363,6 +363,19 @@ class NodeTree:
         subdag = self.dags[dag].subdags.get(item)
         return subdag if subdag is not None and self._host.get(subdag) == (dag, item) else None
 
+    def lines_below(self, dag: str, item: str) -> list[tuple[str, Sequence[Line]]]:
+        """The lines that branch off after an item, those in its splice, and those in its sub-DAG.
+
+        Each with their DAG.
+        """
+        positions, subdag = self.positions[dag], self.subdag_below(dag, item)
+        in_subdag = self.positions[subdag].top if subdag is not None else []
+        return [
+            (dag, positions.branches.get(item, ())),
+            (dag, positions.splice_lines.get(item, ())),
+            (subdag or dag, in_subdag),
+        ]
+
     def _count_and_shape(self, dag: str) -> None:
         """Count the nodes in each item and assign a number to its shape, innermost first."""
         dag_nodes, positions = self.dags[dag], self.positions[dag]
@@ -373,14 +386,7 @@ class NodeTree:
             if node is not None and node.kind is not NodeKind.JOIN:
                 total[dag_nodes.state(item)] = 1
             shapes: list[object] = []
-            subdag = self.subdag_below(dag, item)
-            contents = [
-                (dag, positions.branches.get(item, ())),
-                (dag, positions.splice_lines.get(item, ())),
-            ]
-            if subdag is not None:
-                contents.append((subdag, self.positions[subdag].top))
-            for key, lines in contents:
+            for key, lines in self.lines_below(dag, item):
                 shapes.append(tuple(sorted(self.shape(key, line) for line in lines)))
                 for line in lines:
                     for line_item in line:
@@ -447,16 +453,8 @@ class NodeTree:
             is_node = item in self.dags[key].nodes and not self.is_join(key, item)
             if is_node and self.dags[key].state(item) is state:
                 return key, item
-            items = [(inner, below) for inner, line in self._contents(key, item) for below in line]
-
-    def _contents(self, dag: str, item: str) -> list[tuple[str, Line]]:
-        """The lines in an item, each with its DAG."""
-        positions, subdag = self.positions[dag], self.subdag_below(dag, item)
-        lines = [*positions.branches.get(item, ()), *positions.splice_lines.get(item, ())]
-        contents = [(dag, line) for line in lines]
-        if subdag is not None:
-            contents += [(subdag, line) for line in self.positions[subdag].top]
-        return contents
+            below = self.lines_below(key, item)
+            items = [(inner, each) for inner, lines in below for line in lines for each in line]
 
     def top_dags(self) -> list[str]:
         """The keys of the DAGs that are below no node."""
@@ -580,7 +578,7 @@ class _TreeRows:
         counts = self._tree.counts(dag, [item for line in lines for item in line])
         return tuple(sorted(counts.items(), key=lambda entry: URGENCY[entry[0]]))
 
-    def _lines(self, dag: str, lines: list[Line], depth: int) -> _NestedRows:
+    def _lines(self, dag: str, lines: Sequence[Line], depth: int) -> _NestedRows:
         """The rows of lines beside each other: sorted, with equal ones grouped."""
         groups: dict[tuple[object, ...], list[Line]] = {}
         first_of: dict[int, str] = {}
@@ -646,14 +644,9 @@ class _TreeRows:
 
     def _item(self, dag: str, item: str, depth: int) -> _NestedRows:
         """The rows of a node or a splice, and of its contents."""
-        positions = self._tree.positions[dag]
-        subdag = self._tree.subdag_below(dag, item)
-        below = [(dag, positions.splice_lines[item])] if item in positions.splice_lines else []
-        if subdag is not None:
-            below.append((subdag, self._tree.positions[subdag].top))
-        is_container = bool(below)
-        if item in positions.branches:
-            below.append((dag, positions.branches[item]))
+        branches, *contents = self._tree.lines_below(dag, item)
+        below = [(key, lines) for key, lines in (*contents, branches) if lines]
+        is_container = any(lines for _, lines in contents)
         if not self._tree.is_join(dag, item):
             key = SCOPE.join((dag, item))
             is_open = self._opened.get(key, self._unfold_all or not is_container)
