@@ -995,29 +995,20 @@ class EntryFactory:
 
         Not for a job that was suspended or disconnected, which has to be built again.
         """
-        holds = [
-            hold
-            if hold.end is not None
-            else replace(hold, seconds=self.seconds(hold.start, None) or 0.0)
-            for hold in job.holds
-        ]
-        executions = [
-            entry
-            if entry.end is not None
-            else replace(entry, seconds=self.seconds(entry.start, None) or 0.0)
-            for entry in job.executions
-        ]
-        transfers = [
+        return replace(
+            job,
+            holds=self._counted(job.holds),
+            executions=self._counted(job.executions),
+            transfers=self._counted(job.transfers),
+        )
+
+    def _counted(self, entries: Sequence[Any]) -> tuple[Any, ...]:
+        """Holds, executions or transfers, those without an end counted up to ``as_of``."""
+        return tuple(
             entry
             if entry.end is not None or entry.start is None
             else replace(entry, seconds=self.seconds(entry.start, None))
-            for entry in job.transfers
-        ]
-        return replace(
-            job,
-            holds=tuple(holds),
-            executions=tuple(executions),
-            transfers=tuple(transfers),
+            for entry in entries
         )
 
     def seconds(self, start: datetime | None, end: datetime | None) -> float | None:

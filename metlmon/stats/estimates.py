@@ -111,7 +111,6 @@ class Cycle(Struct, frozen=True):
     """
 
     key: str
-    epoch: int
     target: str | None
     seconds: float
     ended: bool
@@ -158,40 +157,30 @@ def epoch_durations(
     now = ledger.as_of
     if now is None:
         return []
-
     cycles: list[Cycle] = []
-
-    def add_cycle(number: int, epoch: Epoch, start: datetime, end: datetime) -> None:
-        seconds = ledger.seconds_between(start, end)
-        if downtime_between is not None:
-            seconds = max(0.0, seconds - downtime_between(epoch.key, start, end))
-        ended = epoch.state in DONE
-        if seconds > 0 or not ended:
-            cycles.append(
-                Cycle(
-                    key=epoch.key,
-                    epoch=number,
-                    target=epoch.target,
-                    seconds=seconds,
-                    ended=ended,
-                    end=end,
-                )
-            )
-
     previous: datetime | None = None
-    for number, epoch in enumerate(epochs):
-        first = epoch.first_submitted
-        started = previous or first
-        if epoch.state not in DONE:
-            if started is not None:
-                add_cycle(number, epoch, started, now)
+    for epoch in epochs:
+        first, is_done = epoch.first_submitted, epoch.state in DONE
+        start, end = previous or first, epoch.completed if is_done else now
+        if start is not None and end is not None and epoch.state is not State.SKIPPED:
+            if is_done and first is not None and start > end:
+                start = first
+            seconds = ledger.seconds_between(start, end)
+            if downtime_between is not None:
+                seconds = max(0.0, seconds - downtime_between(epoch.key, start, end))
+            if seconds > 0 or not is_done:
+                cycles.append(
+                    Cycle(
+                        key=epoch.key,
+                        target=epoch.target,
+                        seconds=seconds,
+                        ended=is_done,
+                        end=end,
+                    )
+                )
+        if not is_done:
             break
         previous = epoch.completed
-        if started is None or epoch.completed is None or epoch.state is State.SKIPPED:
-            continue
-        if first is not None and started > epoch.completed:
-            started = first
-        add_cycle(number, epoch, started, epoch.completed)
     return cycles
 
 
@@ -449,7 +438,6 @@ class Downtime:
         return [
             Cycle(
                 key=run,
-                epoch=job.epoch or 0,
                 target=job.target,
                 seconds=self._ledger.seconds_between(*lost),
                 ended=False,

@@ -139,7 +139,7 @@ def test_failed_run_waits_for_no_slot_until_its_dag_is_submitted_again() -> None
     builder = read_ensemble(dag, log_of_events(events)).builder(live=True)
     estimator = Estimator(stats_input(builder), None)
     assert estimator.slot_use.slots == {0: 1}
-    seconds = {cycle.epoch: cycle.seconds for cycle in estimator.cycles["run.dag:r0"]}
+    seconds = [cycle.seconds for cycle in estimator.cycles["run.dag:r0"]]
     assert seconds[4] == pytest.approx(3600, abs=60)
     assert seconds[5] == pytest.approx(2 * 3600, abs=60)
 
