@@ -24,9 +24,6 @@ REMEDIES: Final = {
 }
 """Errors caused by the given path, not by a fault of the program."""
 
-NO_IPV6: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT))
-"""Errors of listening on ::1 on a machine without IPv6; others mean that the port is in use."""
-
 _LONG: Final = re.compile(r"(\S{200})\S{100,}")
 
 

@@ -14,7 +14,6 @@ import gzip
 import hmac
 import logging
 import secrets
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -25,10 +24,9 @@ from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 from jinja2 import Environment
 from textual_serve.server import Server
 
-from metlmon.errors import NO_IPV6, InputError, describe_error
+from metlmon.errors import describe_error
+from metlmon.loopback import host_headers, listen
 from metlmon.serve.app_process import AppProcess, message_screen
-
-ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 MAX_TABS: Final = 8
 """Maximum dashboards at a time: each is a process of 50 MB or more."""
@@ -99,11 +97,11 @@ class DashboardServer(Server):
     """
 
     def __init__(self, arguments: Sequence[str], title: str, port: int) -> None:
-        self._sockets = _bind(port)
+        self._sockets = listen(port, "--port")
         port = self._sockets[0].getsockname()[1]
         super().__init__("", host="127.0.0.1", port=port, title=title)
         self.token = secrets.token_urlsafe(32)
-        self.hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]"))
+        self.hosts = host_headers(port)
         self._arguments = arguments
         self._processes: set[AppProcess] = set()
         self._websockets: set[web.WebSocketResponse] = set()
@@ -336,21 +334,3 @@ def _terminal(width: object, height: object) -> Terminal:
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(HEADERS)
     response.headers.setdefault("Content-Security-Policy", DEFAULT_POLICY)
-
-
-def _bind(port: int) -> list[socket.socket]:
-    """Sockets on each loopback address, with one port. Raises InputError if it is taken."""
-    sockets: list[socket.socket] = []
-    for family, address in ADDRESSES:
-        try:
-            bound = socket.create_server((address, port), family=family)
-        except (OSError, OverflowError) as error:
-            if sockets and getattr(error, "errno", None) in NO_IPV6:
-                continue
-            for each in sockets:
-                each.close()
-            reason = getattr(error, "strerror", None) or "not between 0 and 65535"
-            raise InputError(f"--port {port}: {reason}; choose another port") from None
-        sockets.append(bound)
-        port = bound.getsockname()[1]
-    return sockets

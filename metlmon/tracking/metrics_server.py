@@ -2,8 +2,7 @@
 
 A scrape is answered with the values that were computed last, even while a file system hangs, by
 the handler of ``prometheus_client``. That handler answers everybody; here, requests whose Host
-header names another machine are refused. A web page could otherwise read the figures through a
-name of its own that resolves to this machine (DNS rebinding).
+header names another machine are refused (:mod:`metlmon.loopback`).
 """
 
 from __future__ import annotations
@@ -13,15 +12,12 @@ import threading
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
-from socketserver import TCPServer
 from typing import Final
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from metlmon.errors import NO_IPV6, InputError
+from metlmon.loopback import host_headers, listen
 from metlmon.tracking.openmetrics import MetricSamples
-
-ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 REQUEST_SECONDS: Final = 10.0
 """Time after which a client that sends or reads nothing is dropped."""
@@ -42,22 +38,10 @@ class MetricsServer:
     def __init__(self, port: int) -> None:
         self.samples: MetricSamples | None = None
         self.reason = "reading"
-        self._servers: list[_LoopbackServer] = []
-        for family, address in ADDRESSES:
-            try:
-                server = _LoopbackServer(self, family, address, port)
-            except (OSError, OverflowError) as error:
-                if self._servers and getattr(error, "errno", None) in NO_IPV6:
-                    continue
-                for each in self._servers:
-                    each.server_close()
-                reason = getattr(error, "strerror", None) or "not between 0 and 65535"
-                raise InputError(f"--listen {port}: {reason}; choose another port") from None
-            port = server.server_port
-            self._servers.append(server)
-        self.port = port
-        names = ("127.0.0.1", "localhost", "[::1]")
-        self.hosts = frozenset(f"{name}:{port}" for name in names)
+        sockets = listen(port, "--listen")
+        self.port: int = sockets[0].getsockname()[1]
+        self.hosts = host_headers(self.port)
+        self._servers = [_LoopbackServer(self, each) for each in sockets]
 
     def start(self) -> None:
         """Answer requests, in separate threads."""
@@ -76,17 +60,12 @@ class MetricsServer:
 class _LoopbackServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(
-        self, metrics: MetricsServer, family: socket.AddressFamily, address: str, port: int
-    ) -> None:
+    def __init__(self, metrics: MetricsServer, listening: socket.socket) -> None:
+        # HTTPServer's own binding asks the name server for the name of this machine.
+        super().__init__(listening.getsockname(), _MetricsHandler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
         self.metrics = metrics
-        self.address_family = family
-        super().__init__((address, port), _MetricsHandler)
-
-    def server_bind(self) -> None:
-        # HTTPServer's own method asks the name server for the name of this machine.
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
 
 class _MetricsHandler(MetricsHandler):

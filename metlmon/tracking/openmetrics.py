@@ -29,9 +29,9 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import code_text, is_expiry
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
 from metlmon.snapshot.records import HOUR, GpuHours, HourUnit
-from metlmon.stats.estimates import Forecast, make_forecast
+from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.stats.run_figures import run_figures
-from metlmon.stats.totals import Breakdown, CauseRow, break_down
+from metlmon.stats.totals import Breakdown, CauseRow, GpuRow, SiteRow, break_down
 from metlmon.text.formatting import epoch_number, plain
 
 PREFIX: Final = "metlmon_"
@@ -158,10 +158,11 @@ _State = TypeVar("_State", State, DagState)
 
 
 class MetricSamples(Collector):
-    """Samples by metric: the value of each set of labels."""
+    """Samples by metric: the value of each set of labels; ``epoch_time`` converts times."""
 
-    def __init__(self) -> None:
+    def __init__(self, epoch_time: EpochTime = lambda time: None) -> None:
         self.by_family: dict[str, dict[Labels, float]] = {}
+        self._epoch_time = epoch_time
 
     def add(self, name: str, value: float | None, **labels: str) -> None:
         """Add a value to the sample with these labels; None, for unknown, adds nothing."""
@@ -169,6 +170,10 @@ class MetricSamples(Collector):
             samples = self.by_family.setdefault(FAMILIES[name].name, {})
             key = tuple(labels.items())
             samples[key] = samples[key] + value if key in samples else value
+
+    def add_time(self, name: str, time: datetime | None, **labels: str) -> None:
+        """Add a time of the logs, if it and its zone are known."""
+        self.add(name, None if time is None else self._epoch_time(time), **labels)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics that have samples, in the order of :data:`FAMILIES`."""
@@ -189,36 +194,41 @@ def ensemble_samples(
     stats: StatsInput, *, epoch_time: EpochTime, error: str | None = None
 ) -> MetricSamples:
     """All samples of an ensemble at the time of its snapshot."""
-    samples = MetricSamples()
+    samples = MetricSamples(epoch_time)
     forecast, breakdown = make_forecast(stats), break_down(stats.ledger)
-    _add_head(samples, stats, epoch_time, error)
+    _add_head(samples, stats, error)
     _add_problems(samples, make_health(stats))
     _add_counts(samples, stats, forecast)
     _add_losses(samples, stats.status.hours, breakdown)
-    _add_estimate(samples, forecast, epoch_time)
-    _add_runs(samples, stats, forecast, breakdown, epoch_time)
-    _add_places(samples, breakdown)
+    _add_estimate(samples, "", forecast)
+    if forecast.remaining is not None:
+        samples.add("remaining_low_seconds", round(forecast.remaining.low, 3))
+        samples.add("remaining_high_seconds", round(forecast.remaining.high, 3))
+    sites = unique_labels({site.site: site.site for site in breakdown.sites})
+    models = unique_labels({model.gpu: model.gpu for model in breakdown.gpus})
+    _add_runs(samples, stats, forecast, sites, models)
+    for site in breakdown.sites:
+        _add_place(samples, "site_", site, site=sites[site.site])
+        median = site.epoch_seconds_median
+        name = "site_epoch_median_seconds"
+        samples.add(name, median and round(median, 3), site=sites[site.site])
+    for model in breakdown.gpus:
+        _add_place(samples, "model_", model, gpu=models[model.gpu])
     return samples
 
 
-def _add_head(
-    samples: MetricSamples, stats: StatsInput, epoch_time: EpochTime, error: str | None
-) -> None:
+def _add_head(samples: MetricSamples, stats: StatsInput, error: str | None) -> None:
     status = stats.status
     samples.add("live", int(status.live))
     samples.add("read_errors", int(error is not None))
     for warning in status.warnings:
         samples.add("warnings", 1, cause=warning.kind)
     last = max((log.last for log in status.logs if log.last is not None), default=None)
-    samples.add("snapshot_timestamp_seconds", _converted(status.as_of, epoch_time))
-    samples.add("last_event_timestamp_seconds", _converted(last, epoch_time))
+    samples.add_time("snapshot_timestamp_seconds", status.as_of)
+    samples.add_time("last_event_timestamp_seconds", last)
     if last is not None and status.as_of is not None:
         age = stats.ledger.seconds_between(last, status.as_of)
         samples.add("last_event_age_seconds", age)
-
-
-def _converted(time: datetime | None, epoch_time: EpochTime) -> float | None:
-    return None if time is None else epoch_time(time)
 
 
 def _add_problems(samples: MetricSamples, health: Health) -> None:
@@ -294,28 +304,27 @@ def cause_label(row: CauseRow) -> str:
     return OTHER if row.code is None else code_text(row.code, reason=row.example)
 
 
-def _add_estimate(samples: MetricSamples, forecast: Forecast, epoch_time: EpochTime) -> None:
+def _add_estimate(
+    samples: MetricSamples, scope: str, forecast: Forecast | RunForecast, **labels: str
+) -> None:
     if forecast.remaining is not None:
-        samples.add("remaining_seconds", round(forecast.remaining.median, 3))
-        samples.add("remaining_low_seconds", round(forecast.remaining.low, 3))
-        samples.add("remaining_high_seconds", round(forecast.remaining.high, 3))
-    expected = _converted(forecast.expected_end, epoch_time)
-    samples.add("expected_end_timestamp_seconds", expected)
-    completed = _converted(forecast.completed_at, epoch_time)
-    samples.add("completed_timestamp_seconds", completed)
+        remaining = round(forecast.remaining.median, 3)
+        samples.add(f"{scope}remaining_seconds", remaining, **labels)
+    expected, completed = forecast.expected_end, forecast.completed_at
+    samples.add_time(f"{scope}expected_end_timestamp_seconds", expected, **labels)
+    samples.add_time(f"{scope}completed_timestamp_seconds", completed, **labels)
 
 
 def _add_runs(
     samples: MetricSamples,
     stats: StatsInput,
     forecast: Forecast,
-    breakdown: Breakdown,
-    epoch_time: EpochTime,
+    sites: Mapping[str | None, str],
+    models: Mapping[str | None, str],
 ) -> None:
     # Jobs outside of any DAG may have only the name of their cluster.
     rows = [row for row in stats.status.runs if row.dag or not row.run.isdecimal()]
     labels = unique_labels({row.key: row.run for row in rows})
-    sites, models = _place_labels(breakdown)
     figures = run_figures(stats)
     for row in rows:
         run, latest = labels[row.key], row.latest
@@ -340,15 +349,8 @@ def _add_runs(
         if curve is not None and curve.last is not None:
             samples.add("run_metric_last", curve.last.value, run=run)
     for each in forecast.runs:
-        if each.key not in labels:
-            continue
-        run = labels[each.key]
-        if each.remaining is not None:
-            samples.add("run_remaining_seconds", round(each.remaining.median, 3), run=run)
-        expected = _converted(each.expected_end, epoch_time)
-        samples.add("run_expected_end_timestamp_seconds", expected, run=run)
-        completed = _converted(each.completed_at, epoch_time)
-        samples.add("run_completed_timestamp_seconds", completed, run=run)
+        if each.key in labels:
+            _add_estimate(samples, "run_", each, run=labels[each.key])
 
 
 def unique_labels(names: Mapping[Key, str | None]) -> dict[Key, str]:
@@ -368,23 +370,7 @@ def label_text(text: str | None) -> str:
     return plain(text, LABEL_LENGTH) if text else UNKNOWN
 
 
-def _add_places(samples: MetricSamples, breakdown: Breakdown) -> None:
-    sites, models = _place_labels(breakdown)
-    for site in breakdown.sites:
-        name = sites[site.site]
-        _add_hours(samples, "site_", site.hours, site=name)
-        samples.add("site_executions", site.executions, site=name)
-        samples.add("site_epochs_done", site.completed_epochs, site=name)
-        median = site.epoch_seconds_median
-        samples.add("site_epoch_median_seconds", median and round(median, 3), site=name)
-    for model in breakdown.gpus:
-        name = models[model.gpu]
-        _add_hours(samples, "model_", model.hours, gpu=name)
-        samples.add("model_executions", model.executions, gpu=name)
-        samples.add("model_epochs_done", model.completed_epochs, gpu=name)
-
-
-def _place_labels(breakdown: Breakdown) -> tuple[dict[str | None, str], dict[str | None, str]]:
-    """The labels of the sites, and of the GPU models."""
-    sites = unique_labels({site.site: site.site for site in breakdown.sites})
-    return sites, unique_labels({model.gpu: model.gpu for model in breakdown.gpus})
+def _add_place(samples: MetricSamples, scope: str, place: SiteRow | GpuRow, **label: str) -> None:
+    _add_hours(samples, scope, place.hours, **label)
+    samples.add(f"{scope}executions", place.executions, **label)
+    samples.add(f"{scope}epochs_done", place.completed_epochs, **label)

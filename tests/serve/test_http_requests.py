@@ -253,9 +253,8 @@ def test_terminal_size_is_limited() -> None:
     assert SERVER._terminal("80", "24") == (80, 24)
 
 
-@pytest.mark.parametrize("make", ["serve", "metrics"])
-def test_port_of_another_user_on_one_address_is_refused(make: str) -> None:
+def test_port_of_another_user_on_one_address_is_refused() -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
         port = other.getsockname()[1]
         with pytest.raises(InputError, match="in use"):
-            SERVER._bind(port) if make == "serve" else MetricsServer(port)
+            MetricsServer(port)
