@@ -179,36 +179,20 @@ _ONE_OFF_HOST: Final = f"{_ONE_OFF}; if it comes back, leave the host out"
 
 SEE_OUTPUT: Final = "See in the job's output why"
 
-VACATE_ADVICE: Final[Mapping[int, Advice]] = MappingProxyType(
+VACATE_STEPS: Final[Mapping[int, str]] = MappingProxyType(
     {
-        1000: Advice("vacated by the job's policy", ("See what its periodic_vacate tests",)),
-        1001: Advice("vacated by the access point's policy", (_ONE_OFF,)),
-        1002: Advice("shadow exception", (f"{_ONE_OFF}; see the reason if it comes back",)),
-        1003: Advice("job not started", (_ONE_OFF,)),
-        1004: Advice("vacated by a user", (_ONE_OFF,)),
-        1005: Advice("job to be queued again", (_ONE_OFF,)),
-        1006: Advice("claim not activated", (_ONE_OFF,)),
-        1007: Advice("starter error", (f"{_ONE_OFF}; if it comes back at one site, leave it out",)),
-        1008: Advice("reconnect failed", (_ONE_OFF,)),
-        1009: Advice("claim deactivated", (_ONE_OFF,)),
-        1010: Advice("vacated by the machine", (_ONE_OFF,)),
-        1011: Advice("preempted", (_ONE_OFF,)),
-        1012: Advice("machine error", (_ONE_OFF_HOST,)),
-        1013: Advice("machine shut down", (_ONE_OFF,)),
-        1014: Advice("machine draining", (_ONE_OFF,)),
-        1015: Advice("slots coalesced", (_ONE_OFF,)),
-        1016: Advice("machine hibernates", (_ONE_OFF,)),
-        1017: Advice("machine released", (_ONE_OFF,)),
-        1018: Advice("preempted by a better match", (_ONE_OFF,)),
-        1019: Advice("preempted by user priority", (_ONE_OFF,)),
-        1020: Advice("virtual machine error", (_ONE_OFF,)),
-        1021: Advice("container error", (f"{_ONE_OFF}; check the image if it comes back",)),
-        1022: Advice("vacated by the access point", (_ONE_OFF,)),
-        1023: Advice("job removed", ("Nothing to do",)),
-        1024: Advice("scratch directory error", (_ONE_OFF_HOST,)),
-        1025: Advice("checkpointed", ("Nothing to do",)),
+        **dict.fromkeys(range(1001, 1025), _ONE_OFF),
+        1000: "See what its periodic_vacate tests",
+        1002: f"{_ONE_OFF}; see the reason if it comes back",  # shadow exception
+        1007: f"{_ONE_OFF}; if it comes back at one site, leave it out",  # starter error
+        1012: _ONE_OFF_HOST,  # machine error
+        1021: f"{_ONE_OFF}; check the image if it comes back",  # container error
+        1023: "Nothing to do",  # job removed
+        1024: _ONE_OFF_HOST,  # scratch directory error
+        1025: "Nothing to do",  # checkpointed
     }
 )
+"""The step by vacate code."""
 
 KIND_ADVICE: Final[Mapping[str, tuple[tuple[str, ...], str | None]]] = MappingProxyType(
     {

@@ -33,17 +33,7 @@ class Holds:
             since = job.states[-1][0] if job.states else job.submitted
             if since is not None:
                 reason = queued.hold_reason
-                hold = Hold(
-                    start=since,
-                    end=None,
-                    seconds=0.0,
-                    code=queued.hold_code,
-                    subcode=None,
-                    cause=reason or "",
-                    site=None,
-                    gpu=None,
-                    reason=reason,
-                )
+                hold = Hold(since, code=queued.hold_code, cause=reason or "", reason=reason)
                 self._group(hold, is_open=True, dagman=job.dagman).add_job(job, since)
         for job in facts.held_before:
             before_removal, removal = last_hold(job), removals.by_job.get(job_key(job))

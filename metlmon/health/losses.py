@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from metlmon.health.advice import KIND_ADVICE, QUOTA, RESUBMIT_JOBS, SEE_OUTPUT, VACATE_ADVICE
+from metlmon.health.advice import KIND_ADVICE, QUOTA, RESUBMIT_JOBS, SEE_OUTPUT, VACATE_STEPS
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group, make_entry, short_cause, shorten
 from metlmon.health.holds import Holds
@@ -92,11 +92,7 @@ def lost_executions(
     yield from _expiries(facts, [entry for entry in rest if is_expiry(entry.cause)])
     rest = [entry for entry in rest if not is_expiry(entry.cause)]
     together, rest = _mass_evictions(facts, rest)
-    for site, pairs in group_by(together, lambda pair: pair[0]).items():
-        if len(pairs) > MAX_EVICTIONS:
-            yield _mass_evictions_of(facts, site, [evicted for _, evicted in pairs])
-        else:
-            yield from (_mass_eviction(facts, site, evicted) for _, evicted in pairs)
+    yield from together
     yield from _by_cause(facts, rest)
 
 
@@ -153,114 +149,108 @@ def _split_full_disk(
     return [e for e in ended if id(e) not in found], affected
 
 
-# --- annexes that expired -----------------------------------------------------------------------
+# --- annexes that expired, and mass evictions -------------------------------------------------
 
 
-def _expiries(facts: HealthFacts, evicted: Iterable[Execution]) -> Iterator[HealthEntry]:
-    """One entry for each annex that expired; one for all if there are many at one place."""
-    for place, lost in group_by(evicted, lambda e: (e.site, e.annex)).items():
-        groups = group_by_time(lost, end_of, TOGETHER_SECONDS)
-        for group in [lost] if len(groups) > MAX_EVICTIONS else groups:
-            yield _expiry(facts, place, group, len(groups) if group is lost else 1)
-
-
-def _expiry(
+def _eviction_entry(
     facts: HealthFacts,
-    place: tuple[str | None, str | None],
+    kind: str,
     evicted: Sequence[Execution],
-    times: int,
+    what: str,
+    steps: tuple[str, ...],
+    *,
+    key: str,
+    cause: str = "",
 ) -> HealthEntry:
-    site, annex = place
-    what = f"annex {annex}" if annex else "annex"
-    where = "" if site is None else f" at {site}"
-    inferred = "" if any(e.cause == ANNEX_EXPIRED for e in evicted) else " (inferred)"
-    often = "" if times == 1 else f" {times} times"
-    runs = len({e.key for e in evicted if e.key is not None})
-    first, last = min(map(end_of, evicted)), max(map(end_of, evicted))
+    """An entry on executions that ended together; ``what`` happened, with ``cause`` at the end."""
     lost = facts.hours(evicted)
     return make_entry(
-        kind="annex-expired",
-        text=shorten(
-            f"{what}{where} expired{inferred}{often}: {count(len(evicted), 'job')} of "
-            f"{count(runs, 'run')} evicted, {hours(lost)} {facts.ledger.measure.short} badput"
-        ),
-        steps=KIND_ADVICE["annex-expired"][0],
+        kind=kind,
+        text=shorten(f"{what}, {hours(lost)} {facts.ledger.measure.short} badput{cause}"),
+        steps=steps,
         is_open=False,
         entries=evicted,
-        key=f"{first} {site} {annex}",
-        since=first,
-        until=last,
-        gpu_hours=lost,
-        reason=next((e.reason for e in evicted if e.reason), None),
-    )
-
-
-# --- mass evictions ---------------------------------------------------------------------------
-
-
-def _mass_evictions(
-    facts: HealthFacts, ended: Sequence[Execution]
-) -> tuple[list[tuple[str | None, list[Execution]]], list[Execution]]:
-    """Evictions of many runs at once at one site, and the other executions."""
-    evicted = [e for e in ended if e.outcome in EVICTION_OUTCOMES]
-    if len(evicted) < MIN_RUNS:
-        return [], list(ended)
-    usual = median([e.seconds for e in facts.executions if e.final] or [4 * TOGETHER_SECONDS])
-    together = [
-        (site, group)
-        for site, lost in group_by(evicted, lambda e: e.site).items()
-        for group in group_by_time(lost, end_of, min(TOGETHER_SECONDS, usual / 4))
-        if len({e.key for e in group if e.key is not None}) >= MIN_RUNS
-    ]
-    found = {id(e) for _, group in together for e in group}
-    return together, [e for e in ended if id(e) not in found]
-
-
-def _mass_eviction(facts: HealthFacts, site: str | None, group: list[Execution]) -> HealthEntry:
-    first, last = min(map(end_of, group)), max(map(end_of, group))
-    lost = facts.hours(group)
-    runs = len({e.key for e in group if e.key is not None})
-    cause = next((f": {e.cause}" for e in group if e.cause), "")
-    return make_entry(
-        kind="evictions",
-        text=shorten(
-            f"{count(len(group), 'job')} of {count(runs, 'run')} evicted"
-            f"{'' if site is None else f' at {site}'} within "
-            f"{age(facts.seconds_between(first, last))}, {hours(lost)} "
-            f"{facts.ledger.measure.short} badput{cause}"
-        ),
-        steps=(
-            "HTCondor queues them again; if it happens again, ask the site what ended there, or "
-            "leave it out",
-        ),
-        is_open=False,
-        entries=group,
-        key=f"{first} {site}",
-        since=first,
-        until=last,
-        gpu_hours=lost,
-        reason=next((e.reason for e in group if e.reason), None),
-    )
-
-
-def _mass_evictions_of(
-    facts: HealthFacts, site: str | None, groups: Sequence[list[Execution]]
-) -> HealthEntry:
-    """One entry on many mass evictions at one site."""
-    evicted = [entry for group in groups for entry in group]
-    lost = facts.hours(evicted)
-    return make_entry(
-        kind="evictions",
-        text=f"{count(len(groups), 'mass eviction')}{'' if site is None else f' at {site}'} of "
-        f"{count(len(evicted), 'job')}, {hours(lost)} {facts.ledger.measure.short} badput",
-        steps=("If they happen again, ask the site what ends there, or leave it out",),
-        is_open=False,
-        entries=evicted,
-        key=str(site),
+        key=key,
         since=min(map(end_of, evicted)),
         until=max(map(end_of, evicted)),
         gpu_hours=lost,
         reason=next((e.reason for e in evicted if e.reason), None),
+    )
+
+
+def _runs_of(executions: Iterable[Execution]) -> int:
+    """The number of runs of these executions."""
+    return len({e.key for e in executions if e.key is not None})
+
+
+def _expiries(facts: HealthFacts, evicted: Iterable[Execution]) -> Iterator[HealthEntry]:
+    """One entry for each annex that expired; one for all if there are many at one place."""
+    for (site, annex), lost in group_by(evicted, lambda e: (e.site, e.annex)).items():
+        groups = group_by_time(lost, end_of, TOGETHER_SECONDS)
+        often = f" {len(groups)} times" if len(groups) > MAX_EVICTIONS else ""
+        for group in [lost] if often else groups:
+            inferred = "" if any(e.cause == ANNEX_EXPIRED for e in group) else " (inferred)"
+            yield _eviction_entry(
+                facts,
+                "annex-expired",
+                group,
+                f"{f'annex {annex}' if annex else 'annex'}{_at(site)} expired{inferred}{often}: "
+                f"{count(len(group), 'job')} of {count(_runs_of(group), 'run')} evicted",
+                KIND_ADVICE["annex-expired"][0],
+                key=f"{min(map(end_of, group))} {site} {annex}",
+            )
+
+
+def _at(site: str | None) -> str:
+    return "" if site is None else f" at {site}"
+
+
+def _mass_evictions(
+    facts: HealthFacts, ended: Sequence[Execution]
+) -> tuple[list[HealthEntry], list[Execution]]:
+    """Entries on evictions of many runs at once at one site, and the other executions."""
+    evicted = [e for e in ended if e.outcome in EVICTION_OUTCOMES]
+    if len(evicted) < MIN_RUNS:
+        return [], list(ended)
+    usual = median([e.seconds for e in facts.executions if e.final] or [4 * TOGETHER_SECONDS])
+    entries: list[HealthEntry] = []
+    found: set[int] = set()
+    for site, lost in group_by(evicted, lambda e: e.site).items():
+        groups = group_by_time(lost, end_of, min(TOGETHER_SECONDS, usual / 4))
+        together = [group for group in groups if _runs_of(group) >= MIN_RUNS]
+        found.update(id(e) for group in together for e in group)
+        if len(together) > MAX_EVICTIONS:
+            of_site = [e for group in together for e in group]
+            entries.append(
+                _eviction_entry(
+                    facts,
+                    "evictions",
+                    of_site,
+                    f"{count(len(together), 'mass eviction')}{_at(site)} of "
+                    f"{count(len(of_site), 'job')}",
+                    ("If they happen again, ask the site what ends there, or leave it out",),
+                    key=str(site),
+                )
+            )
+        else:
+            entries += [_mass_eviction(facts, site, group) for group in together]
+    return entries, [e for e in ended if id(e) not in found]
+
+
+def _mass_eviction(facts: HealthFacts, site: str | None, group: list[Execution]) -> HealthEntry:
+    first, last = min(map(end_of, group)), max(map(end_of, group))
+    return _eviction_entry(
+        facts,
+        "evictions",
+        group,
+        f"{count(len(group), 'job')} of {count(_runs_of(group), 'run')} evicted{_at(site)} within "
+        f"{age(facts.seconds_between(first, last))}",
+        (
+            "HTCondor queues them again; if it happens again, ask the site what ended there, or "
+            "leave it out",
+        ),
+        key=f"{first} {site}",
+        cause=next((f": {e.cause}" for e in group if e.cause), ""),
     )
 
 
@@ -286,8 +276,8 @@ def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[Health
             cause += ": its POST script succeeded"
         group = groups.get((kind, cause, entry.code, is_open))
         if group is None:
-            known = VACATE_ADVICE.get(entry.code) if entry.code is not None else None
-            steps = known.steps if known is not None else KIND_ADVICE[kind][0]
+            step = VACATE_STEPS.get(entry.code) if entry.code is not None else None
+            steps = (step,) if step is not None else KIND_ADVICE[kind][0]
             if is_passed:
                 steps = (SEE_OUTPUT,)
             if is_open:

@@ -307,16 +307,9 @@ def _held_dag(facts: HealthFacts, row: DagRow) -> HealthEntry:
     hold = row.hold
     text, steps = "DAGMan is held", KIND_ADVICE["dag-held"][0]
     if hold is not None:
+        reason = hold.reason
         entry = Hold(
-            start=hold.time,
-            end=None,
-            seconds=0.0,
-            code=hold.code,
-            subcode=hold.subcode,
-            cause=hold.reason or "",
-            site=None,
-            gpu=None,
-            reason=hold.reason,
+            hold.time, code=hold.code, subcode=hold.subcode, cause=reason or "", reason=reason
         )
         cause = hold_text(entry)
         text = f"DAGMan {cause}" if cause.startswith("held") else f"DAGMan is held: {cause}"

@@ -305,13 +305,13 @@ class Hold(Struct, frozen=True, gc=False):
     """
 
     start: datetime
-    end: datetime | None
-    seconds: float
-    code: int | None
-    subcode: int | None
-    cause: str
-    site: str | None
-    gpu: str | None
+    end: datetime | None = None
+    seconds: float = 0.0
+    code: int | None = None
+    subcode: int | None = None
+    cause: str = ""
+    site: str | None = None
+    gpu: str | None = None
     reason: str | None = None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.health.advice import HOLD_ADVICE, VACATE_ADVICE
+from metlmon.health.advice import HOLD_ADVICE
 from metlmon.health.build import make_health
 from metlmon.health.types import CALM, Health, Severity
 from metlmon.model.queue import HELD, QueueJob, QueueSnapshot
@@ -462,7 +462,6 @@ def test_every_code_has_advice() -> None:
         assert advice.steps
     documented = {*range(1, 28), *range(32, 49)} - {2}
     assert {code for code, subcode in HOLD_ADVICE if subcode is None} == documented
-    assert set(VACATE_ADVICE) == set(range(1000, 1026))
 
 
 def test_offered_actions_exist() -> None:
