@@ -16,9 +16,9 @@ import zlib
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Final, Protocol
 
-from metlmon.remote.agent import HEADER, MAX_FRAME, decode, encode
+from metlmon.remote.agent import HEADER, MAX_FRAME
 from metlmon.remote.paths import Disconnected, UnusableMachine, ssh_host
 
 OPTIONS: Final = tuple(
@@ -117,15 +117,12 @@ def _has_terminal() -> bool:
 
 
 class Channel(Protocol):
-    """Exchanges one message with the agent of a machine."""
+    """Exchanges frames with the agent of a machine."""
 
     host: str
 
-    def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
-        """Send a request, and return its response. Raises Disconnected."""
-
-    def exchange_frame(self, frame: bytes) -> bytes:
-        """Send a frame of any channel; return the content of the response. Raises Disconnected."""
+    def exchange(self, frame: bytes) -> bytes:
+        """Send a frame; return the content of the response. Raises Disconnected."""
 
     def drop(self) -> None:
         """Reconnect, since a response was not valid."""
@@ -179,12 +176,8 @@ class Connection:
         else:
             self._connect_in_background()
 
-    def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
-        """Implement :meth:`Channel.exchange` on channel 0."""
-        return decode(self.exchange_frame(encode(0, message)))
-
-    def exchange_frame(self, frame: bytes) -> bytes:
-        """Send a frame; return the content of the response. Raises Disconnected."""
+    def exchange(self, frame: bytes) -> bytes:
+        """Implement :meth:`Channel.exchange`."""
         with self._lock:
             process = self._process
             if process is None:

@@ -75,7 +75,7 @@ def stat(path: AnyPath) -> os.stat_result:
 
 def lstat(path: AnyPath) -> os.stat_result:
     place = split(path)
-    return os.lstat(path) if place is None else _machine(place).lstat(place.path)
+    return os.lstat(path) if place is None else _machine(place).stat(place.path, follow=False)
 
 
 def exists(path: AnyPath) -> bool:
@@ -238,5 +238,5 @@ def local_time(path: AnyPath, moment: float) -> datetime:
     place = split(path)
     if place is None:
         return datetime.fromtimestamp(moment)
-    offset = timedelta(seconds=_machine(place).utc_offset())
+    offset = timedelta(seconds=_machine(place).utc_offset)
     return datetime.fromtimestamp(moment, UTC).replace(tzinfo=None) + offset

@@ -22,7 +22,7 @@ from io import BytesIO
 from itertools import islice
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from metlmon.remote.agent import ENDS, MAX_NAMES, MAX_READ, digest, to_bytes
+from metlmon.remote.agent import ENDS, MAX_NAMES, MAX_READ, decode, digest, encode, to_bytes
 from metlmon.remote.connection import Channel, Connection
 from metlmon.remote.paths import (
     HOSTS,
@@ -351,7 +351,8 @@ class Machine:
     """The files of one machine; thread-safe. Its methods raise OSError like those of ``os``.
 
     They raise Disconnected while disconnected. ``channel`` exchanges messages with the agent.
-    ``file_bytes``: the number of received bytes of files.
+    ``file_bytes``: the number of received bytes of files. ``utc_offset``: seconds that the
+    machine's local time is ahead of UTC.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -373,7 +374,7 @@ class Machine:
         self._looked_at = time.monotonic()
         self._skew = 0.0
         self._lost: Disconnected | None = None
-        self._offset = 0
+        self.utc_offset = 0
         self._registered: set[int] = set()
         """Numbers of the standing queries that the agent has."""
 
@@ -382,10 +383,6 @@ class Machine:
     def now(self) -> float:
         """Seconds since 1970 by the machine's clock."""
         return time.time() + self._skew
-
-    def utc_offset(self) -> int:
-        """Seconds that the machine's local time is ahead of UTC."""
-        return self._offset
 
     # --- names and statuses ---------------------------------------------------------------
 
@@ -400,13 +397,14 @@ class Machine:
             self._looks += 1
             self._exchange({"again": self._looks, "forget": forgotten})
 
-    def stat(self, path: str) -> os.stat_result:
-        """Like :func:`os.stat`."""
-        return self._status("stat", path)
-
-    def lstat(self, path: str) -> os.stat_result:
-        """Like :func:`os.lstat`."""
-        return self._status("lstat", path)
+    def stat(self, path: str, follow: bool = True) -> os.stat_result:
+        """Like :func:`os.stat`; ``follow``: that of the target of a link."""
+        with self._lock:
+            self._refresh()
+            if self._is_missing(path):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            status: os.stat_result = self._ask("stat" if follow else "lstat", path)
+            return status
 
     def file_type(self, path: str) -> int:
         """The type of a file or link; without a query if the directory was listed."""
@@ -415,7 +413,7 @@ class Machine:
             self._refresh()
             kind, _ = (self._names(directory) or {}).get(name, ("o", 0))
         known = stat.S_IFLNK if kind.isupper() else FILE_TYPES.get(kind)
-        return stat.S_IFMT(self.lstat(path).st_mode) if known is None else known
+        return stat.S_IFMT(self.stat(path, follow=False).st_mode) if known is None else known
 
     def scandir(self, path: str) -> Iterator[RemoteEntry]:
         """The entries of a directory, as from :func:`os.scandir`."""
@@ -483,7 +481,7 @@ class Machine:
             answers, data = self._exchange({"once": queries})
             changed = set[str]()
             for part, answer in zip(wanted, answers, strict=False):
-                with self._parsing():
+                with self.parsing():
                     failure = failure_of(answer)
                     length = 0 if failure is not None else length_of(answer, data)
                     if failure is None and part.path not in changed:
@@ -512,8 +510,8 @@ class Machine:
 
     def expand(self, path: str) -> str:
         """The absolute path of a path that a user typed, relative to the home directory there."""
-        answer = self._ask_once("path", "expand", path)
-        with self._parsing():
+        answer = self.ask_once("path", "expand", path)
+        with self.parsing():
             return path_of(answer)
 
     def _refresh(self) -> None:
@@ -542,14 +540,6 @@ class Machine:
         directory, name = posixpath.split(path)
         names = self._names(directory)
         return names is not None and name not in ("", ".", "..") and name not in names
-
-    def _status(self, kind: str, path: str) -> os.stat_result:
-        with self._lock:
-            self._refresh()
-            if self._is_missing(path):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            status: os.stat_result = self._ask(kind, path)
-            return status
 
     def _ask(self, kind: str, path: str) -> Any:
         """The answer to a standing query, which is sent now if it is new. Raises OSError."""
@@ -595,7 +585,7 @@ class Machine:
     @contextmanager
     def open(self, path: str, follow: bool = True) -> Iterator[RemoteFile]:
         """Open a regular file for reading; ``follow``: even if the path is a link."""
-        status = self.stat(path) if follow else self.lstat(path)
+        status = self.stat(path, follow)
         if not stat.S_ISREG(status.st_mode):
             number = errno.ELOOP if stat.S_ISLNK(status.st_mode) else errno.EINVAL
             raise OSError(number, os.strerror(number), path)
@@ -616,31 +606,6 @@ class Machine:
                 data += piece
                 start += len(piece)
             return bytes(data)
-
-    def checksum(self, path: str, length: int) -> int:
-        """The CRC-32 of the first bytes of a file."""
-        checksum = 0
-        for start in range(0, length, CHECKSUM_BYTES):
-            part = min(CHECKSUM_BYTES, length - start)
-            answer = self._ask_once("checksum", "checksum", path, start, part, checksum)
-            with self._parsing():
-                checksum = int(answer)
-        return checksum
-
-    def end_of_nuls(self, path: str, start: int, size: int) -> int:
-        """The end of the run of NUL bytes that begins at ``start``, at most ``size``."""
-        end = start
-        while end < size:
-            # Limit the bytes per answer like those per checksum.
-            limit = min(size, end + CHECKSUM_BYTES)
-            answer = self._ask_once("end", "nuls", path, end, limit)
-            with self._parsing():
-                before, end = end, int(answer)
-                if not before <= end <= size:
-                    raise ValueError("an end before the start")
-            if end < limit:
-                break
-        return end
 
     def _read_some(self, path: str, content: Content, start: int, end: int) -> bytes:
         """Bytes from ``start`` on, fetched if they are missing or may have changed."""
@@ -718,7 +683,7 @@ class Machine:
                     **(request if once is None else {}),
                 }
                 response, data = self._send(message)
-                with self._parsing():
+                with self.parsing():
                     if response["number"] != self._requests:
                         raise ValueError("the answer of another request")
                     # The first response of a new agent is its greeting.
@@ -731,8 +696,8 @@ class Machine:
                         continue
                     self._registered.update(fresh)
                     self._registered.difference_update(request.get("forget", ()))
-                    self._offset = int(response["offset"])
-                    if abs(self._offset) > DAY:
+                    self.utc_offset = int(response["offset"])
+                    if abs(self.utc_offset) > DAY:
                         raise ValueError("no time zone")
                     if response["count"] != len(response["standing"]):
                         raise ValueError("a query has no answer")
@@ -749,24 +714,24 @@ class Machine:
                     if unanswered or len(once) != len(request.get("once", ())):
                         raise ValueError("a query has no answer")
                     return once, once_data
-            with self._parsing():
+            with self.parsing():
                 raise ValueError("an answer without end")
 
     def _send(self, message: dict[str, Any]) -> tuple[Any, bytes]:
         """Send a request; return its response. Raises Disconnected."""
         try:
-            with self._parsing():
-                response = self.channel.exchange(message)
+            with self.parsing():
+                response = decode(self.channel.exchange(encode(0, message)))
         except Disconnected as lost:
             self._lost = lost.with_traceback(None)
             raise
         self._lost = None
         return response
 
-    def _ask_once(self, field: str, kind: str, path: str, *arguments: Any) -> Any:
+    def ask_once(self, field: str, kind: str, path: str, *arguments: Any) -> Any:
         """A field of the answer to a query that is not standing. Raises OSError."""
         (answer,), _ = self._exchange({"once": [[kind, path, *arguments]]})
-        with self._parsing():
+        with self.parsing():
             failure = failure_of(answer)
             value = answer[field] if failure is None else None
         if failure is not None:
@@ -774,7 +739,7 @@ class Machine:
         return value
 
     @contextmanager
-    def _parsing(self) -> Iterator[None]:
+    def parsing(self) -> Iterator[None]:
         """Context in which an answer, whose fields may be anything, is parsed.
 
         An invalid answer ends the connection: the agent will not send it again, so that a new agent
@@ -884,11 +849,29 @@ class RemoteFile:
 
     def end_of_nuls(self, start: int, size: int) -> int:
         """The end of the run of NUL bytes that begins at ``start``, at most ``size``."""
-        return self._machine.end_of_nuls(self._path, start, size)
+        end = start
+        while end < size:
+            # Limit the bytes per answer like those per checksum.
+            limit = min(size, end + CHECKSUM_BYTES)
+            answer = self._machine.ask_once("end", "nuls", self._path, end, limit)
+            with self._machine.parsing():
+                before, end = end, int(answer)
+                if not before <= end <= size:
+                    raise ValueError("an end before the start")
+            if end < limit:
+                break
+        return end
 
     def checksum(self, length: int) -> int:
         """The CRC-32 of its first bytes."""
-        return self._machine.checksum(self._path, length)
+        checksum = 0
+        for start in range(0, length, CHECKSUM_BYTES):
+            part = min(CHECKSUM_BYTES, length - start)
+            arguments = "checksum", self._path, start, part, checksum
+            answer = self._machine.ask_once("checksum", *arguments)
+            with self._machine.parsing():
+                checksum = int(answer)
+        return checksum
 
 
 MACHINES: Final[dict[str, Machine]] = {}

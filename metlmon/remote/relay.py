@@ -15,9 +15,9 @@ import threading
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from metlmon.remote.agent import HEADER, MAX_FRAME, decode, encode
+from metlmon.remote.agent import HEADER, MAX_FRAME
 from metlmon.remote.machine import MACHINES
 from metlmon.remote.paths import Disconnected
 
@@ -75,7 +75,7 @@ class Relay:
                 length, _ = HEADER.unpack(header)
                 frame = HEADER.pack(length, channel) + requests.read(length)
                 try:
-                    kind, content = RESPONSE, machine.channel.exchange_frame(frame)
+                    kind, content = RESPONSE, machine.channel.exchange(frame)
                 except Disconnected as lost:
                     kind, content = LOST, json.dumps([str(lost), lost.since]).encode()
                 child.sendall(HEADER.pack(len(content), kind) + content)
@@ -89,17 +89,18 @@ class RelayedChannel:
         self._path = path
         self._parent: socket.socket | None = None
 
-    def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
+    def exchange(self, frame: bytes) -> bytes:
         """Implement :meth:`metlmon.remote.connection.Channel.exchange`."""
-        kind, content = self._exchange(encode(0, message))
+        if self._parent is None:
+            self._parent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._parent.connect(self._path)
+            self._parent.sendall(f"{self.host}\n".encode())
+        self._parent.sendall(frame)
+        length, kind = HEADER.unpack(self._read(HEADER.size))
+        content = self._read(min(length, MAX_FRAME))
         if kind == LOST:
             raise Disconnected(*json.loads(content))
-        response, data = decode(content)
-        return response, data
-
-    def exchange_frame(self, frame: bytes) -> bytes:
-        """Send a frame; return the content of the response."""
-        return self._exchange(frame)[1]
+        return content
 
     def drop(self) -> None:
         """Implement :meth:`metlmon.remote.connection.Channel.drop`."""
@@ -110,15 +111,6 @@ class RelayedChannel:
         """Close the connection to the parent."""
         if self._parent is not None:
             self._parent.close()
-
-    def _exchange(self, frame: bytes) -> tuple[int, bytes]:
-        if self._parent is None:
-            self._parent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._parent.connect(self._path)
-            self._parent.sendall(f"{self.host}\n".encode())
-        self._parent.sendall(frame)
-        length, kind = HEADER.unpack(self._read(HEADER.size))
-        return kind, self._read(min(length, MAX_FRAME))
 
     def _read(self, length: int) -> bytes:
         assert self._parent is not None

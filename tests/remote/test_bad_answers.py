@@ -16,7 +16,7 @@ from metlmon.cli import Exit
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.remote import agent, connection
-from metlmon.remote.agent import decode, encode
+from metlmon.remote.agent import HEADER, decode, encode
 from metlmon.remote.machine import MACHINES, ForeignAnswer, Machine, connect_to
 from metlmon.remote.paths import HOSTS, Disconnected
 from tests.support.commands import Captured, run_command, usage_error
@@ -178,12 +178,12 @@ class ForeignAgent:
         hello = {"agent": "x", "time": 0, "offset": 0, "user": 0}
         self._responses = [{"hello": hello}, *responses]
 
-    def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
-        response = self._responses.pop(0)
+    def exchange(self, frame: bytes) -> bytes:
+        message, response = decode(frame[HEADER.size :])[0], self._responses.pop(0)
         if isinstance(response, dict):
             count = len(response.get("standing", "")) if "standing" in response else 0
             response = {"count": count, "later": [], **response, "number": message["number"]}
-        return response, b""
+        return encode(0, response)[HEADER.size :]
 
     def drop(self) -> None:
         """Do nothing: it is the only connection."""
@@ -254,4 +254,4 @@ def test_oversized_frame_is_a_value_error() -> None:
     frame = encode(0, {}, [b"\0" * (agent.MAX_FRAME + 1)])
     assert len(frame) < 1 << 20
     with pytest.raises(ValueError, match="too large"):
-        decode(frame[agent.HEADER.size :])
+        decode(frame[HEADER.size :])

@@ -297,12 +297,12 @@ def test_files_of_all_runs_need_few_exchanges(
 def count_exchanges(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the sizes in bytes of the responses from now on."""
     sizes: list[int] = []
-    exchange = machine.channel.exchange_frame
+    exchange = machine.channel.exchange
 
     def counted(frame: bytes) -> bytes:
         response: bytes = exchange(frame)
         sizes.append(len(response))
         return response
 
-    monkeypatch.setattr(machine.channel, "exchange_frame", counted)
+    monkeypatch.setattr(machine.channel, "exchange", counted)
     return sizes

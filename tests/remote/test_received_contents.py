@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from pathlib import Path
@@ -24,15 +23,15 @@ class AgentHere:
     def __init__(self) -> None:
         self._standing: dict[int, Any] = {}
 
-    def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
-        request, data = json.loads(json.dumps(message)), list[bytes]()
+    def exchange(self, frame: bytes) -> bytes:
+        request, data = agent.decode(frame[agent.HEADER.size :])[0], list[bytes]()
         if request["agent"] == "agent":
             response = agent.answer_request(request, self._standing, data)
         else:
             self.forget()
             response = {"hello": agent.hello("agent")}
         response["number"] = request["number"]
-        return agent.decode(agent.encode(0, response, data)[agent.HEADER.size :])
+        return agent.encode(0, response, data)[agent.HEADER.size :]
 
     def forget(self) -> None:
         """Forget the standing queries, like a restarted agent."""
