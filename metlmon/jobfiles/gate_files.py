@@ -7,13 +7,13 @@ and nothing is raised.
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import Struct
 
+from metlmon.jobfiles.records import json_object
 from metlmon.redact import harmless, redact_secrets
 
 LONGEST: Final = 64 << 10
@@ -75,7 +75,7 @@ def read_stopped(data: bytes) -> Stopped | None:
 
     The run is stopped in any case: the gate itself checks only the file's name.
     """
-    fields = _parse_object(data)
+    fields = json_object(data[:LONGEST])
     if fields is None:
         return None
     rule = fields.get("rule")
@@ -90,7 +90,7 @@ def read_stopped(data: bytes) -> Stopped | None:
 
 def read_paused(data: bytes) -> PausedFile | None:
     """Parse ``<uuid>.paused``; None when a gate did not write it."""
-    fields = _parse_object(data)
+    fields = json_object(data[:LONGEST])
     if fields is None:
         return None
     return PausedFile(
@@ -132,14 +132,6 @@ def read_log(data: bytes) -> tuple[int, str]:
     """The number of lines in the end of ``gate.log``, and the last line."""
     lines = [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
     return len(lines), _bounded(lines[-1]) if lines else ""
-
-
-def _parse_object(data: bytes) -> dict[str, object] | None:
-    try:
-        document = json.loads(data[:LONGEST])
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
 
 
 def _bounded_text(value: object) -> str | None:

@@ -8,13 +8,12 @@ are an addition of the bundled trainer.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from metlmon.jobfiles.records import CheckpointRecord
+from metlmon.jobfiles.records import CheckpointRecord, json_object
 from metlmon.redact import harmless
 
 SIDECAR_SUFFIX: Final = ".ckpt.provenance.json"
@@ -29,7 +28,7 @@ _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9A-Za-z]{3,128}")
 
 def read_sidecar(text: str, file: str) -> CheckpointRecord | None:
     """Parse a sidecar; None if it names no checkpoint."""
-    sidecar = _object(text)
+    sidecar = json_object(text) or {}
     produced_at = sidecar.get("produced_at")
     place = produced_at if isinstance(produced_at, dict) else {}
     parent = sidecar.get("parent_hash")
@@ -50,7 +49,7 @@ def read_events(lines: Iterable[str], file: str) -> list[CheckpointRecord]:
     An epoch's ``epoch.started`` names the parent, its ``epoch.completed`` the checkpoint, and the
     ``job.assigned`` before them the place.
     """
-    return list(_checkpoints(map(_object, lines), file))
+    return list(_checkpoints(filter(None, map(json_object, lines)), file))
 
 
 def _checkpoints(events: Iterable[Mapping[str, Any]], file: str) -> Iterator[CheckpointRecord]:
@@ -104,15 +103,6 @@ def _record(
         time=_time(time),
         file=file,
     )
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    """The JSON object in a text; empty for any other text."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _digest(value: object) -> str | None:

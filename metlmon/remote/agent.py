@@ -16,6 +16,7 @@ added and removed names. Answers too large for one response come in several: ``l
 lists the standing queries whose answer, or the rest of it, must be requested by ``later``.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -145,15 +146,18 @@ def signature_of(status: os.stat_result) -> "tuple[int, ...]":
     )
 
 
-def open_regular(path: bytes) -> int:
-    """A descriptor of a regular file; nothing else is opened. Raises OSError."""
+@contextlib.contextmanager
+def open_regular(path: bytes) -> "Iterator[int]":
+    """The descriptor of a regular file; nothing else is opened. Raises OSError."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        yield descriptor
+    finally:
         os.close(descriptor)
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-    return descriptor
 
 
 def read_at(descriptor: int, start: int, length: int) -> bytes:
@@ -287,30 +291,28 @@ class Growth:
         try:
             if signature_of(os.stat(self.path)) == self.signature:
                 return None
-            descriptor = open_regular(self.path)
+            with open_regular(self.path) as descriptor:
+                return self.read_new(descriptor, data)
         except (OSError, ValueError):
             # The query for its status reports this.
             self.signature = None
             return None
-        try:
-            status = os.fstat(descriptor)
-            self.signature = signature_of(status)
-            answer: dict[str, Any] = {"status": status_of(status)}
-            if status.st_size < self.length or self.read_ends(descriptor) != self.ends:
-                answer["same"] = False
-                return answer
-            room = min(GROWTH_BYTES, RESPONSE_GROWTH_BYTES - sum(map(len, data)))
-            new = read_at(descriptor, self.length, min(room, status.st_size - self.length))
-            answer.update(same=True, at=self.length, bytes=len(new))
-            data.append(new)
-            self.length += len(new)
-            self.ends = self.read_ends(descriptor)
+
+    def read_new(self, descriptor: int, data: "list[bytes]") -> "dict[str, Any]":
+        """The answer about an open file that has changed."""
+        status = os.fstat(descriptor)
+        self.signature = signature_of(status)
+        answer: dict[str, Any] = {"status": status_of(status)}
+        if status.st_size < self.length or self.read_ends(descriptor) != self.ends:
+            answer["same"] = False
             return answer
-        except OSError:
-            self.signature = None
-            return None
-        finally:
-            os.close(descriptor)
+        room = min(GROWTH_BYTES, RESPONSE_GROWTH_BYTES - sum(map(len, data)))
+        new = read_at(descriptor, self.length, min(room, status.st_size - self.length))
+        answer.update(same=True, at=self.length, bytes=len(new))
+        data.append(new)
+        self.length += len(new)
+        self.ends = self.read_ends(descriptor)
+        return answer
 
     def read_ends(self, descriptor: int) -> str:
         """The digest of both ends."""
@@ -326,27 +328,21 @@ def read_once(
 
     The near side has those, with ``known_digest``: nothing is read if the file has others.
     """
-    descriptor = open_regular(path)
-    try:
+    with open_regular(path) as descriptor:
         status = os.fstat(descriptor)
         same = not known or digest(parts(descriptor, start, known)) == known_digest
         # A file of the kernel has size 0, and reading it may block.
         wanted = min(end, status.st_size) - (start + known) if same else 0
         piece = read_at(descriptor, start + known, min(wanted, MAX_READ))
-    finally:
-        os.close(descriptor)
     data.append(piece)
     return {"status": status_of(status), "same": same, "bytes": len(piece)}
 
 
 def checksum_once(data: "list[bytes]", path: bytes, start: int, length: int, checksum: int) -> Any:
     """The CRC-32 of a range of a file, continued from the ``checksum`` of the bytes before."""
-    descriptor = open_regular(path)
-    try:
+    with open_regular(path) as descriptor:
         for part in parts(descriptor, start, length):
             checksum = zlib.crc32(part, checksum)
-    finally:
-        os.close(descriptor)
     return {"checksum": checksum}
 
 
@@ -373,11 +369,8 @@ def end_of_nuls(descriptor: int, start: int, size: int) -> int:
 
 def nuls_once(data: "list[bytes]", path: bytes, start: int, size: int) -> Any:
     """The end of a run of NUL bytes in a file."""
-    descriptor = open_regular(path)
-    try:
+    with open_regular(path) as descriptor:
         return {"end": end_of_nuls(descriptor, start, size)}
-    finally:
-        os.close(descriptor)
 
 
 def expand_once(data: "list[bytes]", path: bytes) -> Any:

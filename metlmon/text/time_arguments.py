@@ -16,20 +16,7 @@ _UNITS: Final = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 
 _AGE: Final = re.compile(r"(?:\d{1,6}[wdhms])+")
 
-_MONTHS: Final = (
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
-)
+_MONTHS: Final = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 
 _DAY: Final = re.compile(
     r"(\d{1,2}) ([A-Za-z]{3})(?: (\d{4}))?(?: (\d{1,2}):(\d\d)(?::(\d\d))?)?", re.ASCII
@@ -94,22 +81,23 @@ def _exists(moment: datetime, zone: tzinfo) -> bool:
 
 def _moment(text: str, now: Callable[[], datetime | None]) -> datetime:
     """The moment; raises ValueError or OverflowError."""
-    if _ago(text) is None and not _is_today(text) and not _DAY.fullmatch(text.strip()):
+    words, day = text.lower(), _DAY.fullmatch(text)
+    ago = _ago(words)
+    if ago is None and words != "today" and day is None:
         return datetime.fromisoformat(text)
     reference = now()
     if reference is None:
         raise ValueError("no time is known to count from")
-    ago = _ago(text)
     if ago is not None:
         return reference - ago
-    if _is_today(text):
+    if day is None:
         return reference.replace(hour=0, minute=0, second=0, microsecond=0)
-    return _day(text, reference)
+    return _last_day(day, reference)
 
 
-def _ago(text: str) -> timedelta | None:
+def _ago(words: str) -> timedelta | None:
     """``7d``, ``1d06h``, ``90m ago`` as a duration; None for other texts."""
-    words = text.strip().lower().removesuffix("ago").strip()
+    words = words.removesuffix("ago").strip()
     return _RELATIVE[words] if words in _RELATIVE else parse_duration(words)
 
 
@@ -121,17 +109,10 @@ def parse_duration(words: str) -> timedelta | None:
     return timedelta(seconds=sum(int(number) * _UNITS[unit] for number, unit in parts))
 
 
-def _is_today(text: str) -> bool:
-    return text.strip().lower() == "today"
-
-
-def _day(text: str, reference: datetime) -> datetime:
+def _last_day(match: re.Match[str], reference: datetime) -> datetime:
     """``14 Nov 08:14``: without a year, the last one that is not after ``reference``."""
-    match = _DAY.fullmatch(text)
-    if match is None or match[2].lower() not in _MONTHS:
-        raise ValueError(text)
-    hour, minute, second = (int(match[part] or 0) for part in (4, 5, 6))
     month = _MONTHS.index(match[2].lower()) + 1
+    hour, minute, second = (int(match[part] or 0) for part in (4, 5, 6))
     year = int(match[3] or reference.year)
     moment = datetime(year, month, int(match[1]), hour, minute, second)
     if match[3] is None and moment > reference:
