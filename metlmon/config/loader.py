@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, tzinfo
 from pathlib import Path
 from sys import float_info
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
@@ -160,21 +160,15 @@ def load_configuration(dagdir: Path | None) -> Configuration:
     files = {} if own is None else {"user": TomlFile(own / NAME)}
     if dagdir is not None:
         files["dagdir"] = TomlFile(dagdir / NAME, within=dagdir)
-    items = {origin: _read(file, origin) for origin, file in files.items()}
-    entries = [
-        SettingEntry(
-            key=key,
-            value=item.value,
-            origin=origin,
-            path=files[origin].path if origin in files else None,
-            line=files[origin].line(item.where) if origin in files else None,
-            number=number if isinstance(setting, _Tables) and not setting.named else None,
+    found = {origin: _read(file, origin) for origin, file in files.items()}
+    entries: list[SettingEntry] = []
+    for key, setting in SETTINGS.items():
+        merged = setting.merge(
+            key, [each for origin in ORDER if origin in found for each in found[origin][key]]
         )
-        for key, setting in SETTINGS.items()
-        for number, (origin, item) in enumerate(
-            setting.merge(key, [(o, item) for o in ORDER if o in items for item in items[o][key]])
-        )
-    ]
+        if isinstance(setting, _Tables) and not setting.named:
+            merged = [replace(each, number=number) for number, each in enumerate(merged)]
+        entries += merged
     return Configuration(
         sources=tuple(
             Source(origin, file.path, file.exists, file.foreign) for origin, file in files.items()
@@ -455,22 +449,19 @@ def read_local_time(value: object) -> datetime:
 # --- kinds of settings --------------------------------------------------------------------
 
 
-class _Item(NamedTuple):
-    """A value in a file, and its key there."""
+# ``read`` returns the values in a file, each with its key there; ``merge`` those in force of the
+# entries in all files, which are in order of precedence.
 
-    value: Any
-    where: Where = ()
-
-
-_Items = list[tuple[str, _Item]]
-"""Items with their origins, in order of precedence."""
+_Values = list[tuple[Any, Where]]
 
 
-def _first_of_each(items: _Items, name: Callable[[Any], str]) -> _Items:
-    """The first item of each name."""
-    first: dict[str, tuple[str, _Item]] = {}
-    for origin, item in items:
-        first.setdefault(name(item.value), (origin, item))
+def _first_of_each(
+    entries: Iterable[SettingEntry], name: Callable[[Any], str]
+) -> list[SettingEntry]:
+    """The first entry of each name."""
+    first: dict[str, SettingEntry] = {}
+    for entry in entries:
+        first.setdefault(name(entry.value), entry)
     return list(first.values())
 
 
@@ -483,13 +474,13 @@ class _Value(Struct):
     reader: Reader
     lasting: Any = None
 
-    def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
+    def read(self, file: TomlFile, where: Where, value: object) -> _Values:
         fields = _read_fields(file, where[:-1], {where[-1]: value}, {str(where[-1]): self.reader})
-        return [_Item(field, where) for field in fields.values()]
+        return [(field, where) for field in fields.values()]
 
-    def merge(self, key: str, items: _Items) -> _Items:
-        lasting = [item for item in items if self.lasting and item[1].value == self.lasting]
-        return [*lasting, *items, ("built-in", _Item(_default(key)))][:1]
+    def merge(self, key: str, entries: list[SettingEntry]) -> list[SettingEntry]:
+        lasting = [each for each in entries if self.lasting and each.value == self.lasting]
+        return [*lasting, *entries, SettingEntry(key, _default(key), "built-in")][:1]
 
 
 class _Names(Struct):
@@ -501,7 +492,7 @@ class _Names(Struct):
     form: str
     reader: Reader = read_name
 
-    def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
+    def read(self, file: TomlFile, where: Where, value: object) -> _Values:
         table = f"[{where[0]}]"
         if not isinstance(value, dict):
             file.report_problem(where, f"{table} is a table: {self.form}")
@@ -509,11 +500,11 @@ class _Names(Struct):
             file.report_problem(where, f"{table} has more than {MAX_ITEMS} names")
         else:
             fields = _read_fields(file, where, value, dict.fromkeys(value, self.reader))
-            return [_Item((harmless(key), each), (*where, key)) for key, each in fields.items()]
+            return [((harmless(key), each), (*where, key)) for key, each in fields.items()]
         return []
 
-    def merge(self, key: str, items: _Items) -> _Items:
-        return _first_of_each(items, lambda value: value[0])
+    def merge(self, key: str, entries: list[SettingEntry]) -> list[SettingEntry]:
+        return _first_of_each(entries, lambda value: value[0])
 
 
 class _Tables(Struct):
@@ -531,7 +522,7 @@ class _Tables(Struct):
     named: bool = False
     built_in: tuple[Any, ...] = ()
 
-    def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
+    def read(self, file: TomlFile, where: Where, value: object) -> _Values:
         if not isinstance(value, dict if self.named else list):
             file.report_problem(where, self.form)
             return []
@@ -539,7 +530,7 @@ class _Tables(Struct):
             header = f"[{dotted_key(where)}.NAME]" if self.named else f"[[{dotted_key(where)}]]"
             file.report_problem(where, f"there are more than {MAX_ITEMS} {header}")
             return []
-        items = []
+        items: _Values = []
         required = self.readers.keys() if self.required is None else self.required
         for key, table in value.items() if isinstance(value, dict) else enumerate(value):
             path = (*where, key)
@@ -552,13 +543,13 @@ class _Tables(Struct):
             fields = _read_fields(file, path, table, readers)
             if fields.keys() == readers.keys():
                 name = {"name": key} if self.named else {}
-                items.append(_Item(self.make(**name, **fields), path))
+                items.append((self.make(**name, **fields), path))
         return items
 
-    def merge(self, key: str, items: _Items) -> _Items:
+    def merge(self, key: str, entries: list[SettingEntry]) -> list[SettingEntry]:
         if self.named:
-            return _first_of_each(items, lambda value: value.name)
-        return [*items, *(("built-in", _Item(item)) for item in self.built_in)]
+            return _first_of_each(entries, lambda value: value.name)
+        return [*entries, *(SettingEntry(key, item, "built-in") for item in self.built_in)]
 
 
 TABLES: Final = {
@@ -583,7 +574,7 @@ def _table_keys(table: str) -> list[str]:
     return [key.removeprefix(f"{table}.") for key in SETTINGS if key.startswith(f"{table}.")]
 
 
-def _read(file: TomlFile, origin: str) -> dict[str, list[_Item]]:
+def _read(file: TomlFile, origin: str) -> dict[str, list[SettingEntry]]:
     """The valid settings in ``file``, by key, such as ``metrics.primary``."""
     file.report_unknown_keys((), file.table, KEYS)
     values = dict(file.table)
@@ -603,10 +594,14 @@ def _read(file: TomlFile, origin: str) -> dict[str, list[_Item]]:
             values |= {f"{name}.{key}": value for key, value in table.items()}
         else:
             file.report_problem((name,), f"{name} is a table: [{name}], then {example}")
-    return {
-        key: setting.read(file, tuple(key.split(".")), values[key]) if key in values else []
-        for key, setting in SETTINGS.items()
-    }
+    entries: dict[str, list[SettingEntry]] = {key: [] for key in SETTINGS}
+    for key, setting in SETTINGS.items():
+        if key in values:
+            entries[key] = [
+                SettingEntry(key, value, origin, file.path, file.line(where))
+                for value, where in setting.read(file, tuple(key.split(".")), values[key])
+            ]
+    return entries
 
 
 def _read_fields(

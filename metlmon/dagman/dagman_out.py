@@ -220,7 +220,13 @@ class _LineReader:
         if match is None:
             return None
         digits = match["year"] or match["year2"]
-        return _datetime(match, int(digits) + (_CENTURY if len(digits) == 2 else 0))
+        year = int(digits) + (_CENTURY if len(digits) == 2 else 0)
+        month, day = match["month"] or match["month2"], match["day"] or match["day2"]
+        hour, minute, second = map(int, match.group("hour", "minute", "second"))
+        microsecond = int((match["fraction"] or b"0").ljust(6, b"0"))
+        with suppress(ValueError):
+            return datetime(year, int(month), int(day), hour, minute, second, microsecond)
+        return None
 
     def bytes_before(self, end: int) -> bytes:
         """The last bytes before ``end``, as many as can explain an error."""
@@ -384,16 +390,6 @@ def _parse_number(raw: bytes | None) -> int | None:
 def _parse_job_id(match: re.Match[bytes]) -> JobId:
     cluster, proc, subproc = match.group("cluster", "proc", "subproc")
     return int(cluster), int(proc), int(subproc)
-
-
-def _datetime(match: re.Match[bytes], year: int) -> datetime | None:
-    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"])
-    microsecond = int((match["fraction"] or b"0").ljust(6, b"0"))
-    month, day = match["month"] or match["month2"], match["day"] or match["day2"]
-    try:
-        return datetime(year, int(month), int(day), hour, minute, second, microsecond)
-    except ValueError:
-        return None
 
 
 _CONTEXT_BYTES: Final = 4096

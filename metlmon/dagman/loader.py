@@ -376,7 +376,12 @@ class _WorkflowLoader:
                     folder = path.parent
                     is_home = folder == self._home
                     self._top.dir = "" if is_home else os.path.relpath(folder, self._home)
-                self._load_top_file(path)
+                dag = self._files.dag(path)
+                if dag is None:
+                    self._report_file("missing-file", path, "the DAG file cannot be read")
+                    continue
+                self._workflow.commands += len(dag.commands)
+                self._load_file(path, dag, self._top)
         except TooLarge:
             text = "more nodes and edges than can be held: the rest is left out"
             self._report_file("too-large", self._paths[0], text)
@@ -402,14 +407,6 @@ class _WorkflowLoader:
         return workflow
 
     # --- files -------------------------------------------------------------------------
-
-    def _load_top_file(self, path: Path) -> None:
-        dag = self._files.dag(path)
-        if dag is None:
-            self._report_file("missing-file", path, "the DAG file cannot be read")
-            return
-        self._workflow.commands += len(dag.commands)
-        self._load_file(path, dag, self._top)
 
     def _load_file(self, path: Path, dag: DagFile, scope: Scope) -> None:
         """Load one file into ``scope``: first the nodes, then everything else."""

@@ -189,7 +189,12 @@ def _read_usual(line: Line) -> DagCommand | None:
         return None
     kind = match.lastgroup
     if kind == "pairs":
-        return _usual_vars(line.number, node_name(match["node"]), _PAIR.findall(match["pairs"]))
+        intern, pairs = sys.intern, _PAIR.findall(match["pairs"])
+        try:
+            stored = tuple((intern(key), intern(value)) for key, value in pairs if _is_stored(key))
+        except SyntaxFault:
+            return None
+        return VarsCommand(line.number, node_name(match["node"]), stored, VarsPlacement.PREPEND)
     if kind == "child":
         parent, child = match.group("parent", "child")
         if parent.upper() == "CHILD" or child.upper() == "CHILD":
@@ -208,15 +213,6 @@ def _read_usual(line: Line) -> DagCommand | None:
         noop=False,
         done=False,
     )
-
-
-def _usual_vars(line: int, node: str, pairs: list[tuple[str, str]]) -> VarsCommand | None:
-    intern = sys.intern
-    try:
-        stored = [(intern(key), intern(value)) for key, value in pairs if _is_stored(key)]
-    except SyntaxFault:
-        return None
-    return VarsCommand(line, node, tuple(stored), VarsPlacement.PREPEND)
 
 
 # --- tokens of commands --------------------------------------------------------------------

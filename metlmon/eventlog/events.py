@@ -858,7 +858,7 @@ thousand of a megabyte would exhaust the memory."""
 
 
 def _execute(text: str, body: str) -> Execute:
-    host, alias = _parse_host(_text_after(text, "on host:"))
+    host = _text_after(text, "on host:")
     machine: dict[str, Any] = {}
     gpus: list[dict[str, Any]] = []
     has_properties = False
@@ -887,7 +887,7 @@ def _execute(text: str, body: str) -> Execute:
     sizes = [size for gpu in gpus if isinstance(size := gpu.get("globalmemorymb"), int)]
     return Execute(
         host=host,
-        alias=alias,
+        alias=_first(_ALIAS, host),
         slot=machine.get(_SLOT),
         site=site_of_attributes(machine.items()),
         gpus=machine.get("gpus"),
@@ -928,19 +928,6 @@ def site_of_attributes(attributes: Iterable[tuple[str, object]]) -> str | None:
 def site_in_ad(body: str) -> str | None:
     """The site that attributes in the body of a 028 name; None without one."""
     return site_of_attributes((match[1], match[2]) for match in _STRING_ATTRIBUTE.finditer(body))
-
-
-def _parse_host(host: str) -> tuple[str, str | None]:
-    """An execute host's address, and the alias in it."""
-    return _cached_host(host) if len(host) <= _REPEATED_LENGTH else _read_host(host)
-
-
-def _read_host(host: str) -> tuple[str, str | None]:
-    alias = _ALIAS.search(host)
-    return host, alias[1] if alias else None
-
-
-_cached_host = lru_cache(maxsize=1024)(_read_host)
 
 
 def _machine_attribute(
@@ -1162,10 +1149,9 @@ def _execute_ad(ad: Attributes) -> Execute:
     gpus = [Attributes(each) for each in records if isinstance(each, Mapping)]
     models = {gpu["DeviceName"] for gpu in gpus} - {""} or {machine["GPUs_DeviceName"]} - {""}
     sizes = [gpu.integer("GlobalMemoryMb") for gpu in gpus]
-    host, alias = _parse_host(ad["ExecuteHost"])
     return Execute(
-        host,
-        alias,
+        ad["ExecuteHost"],
+        alias=_first(_ALIAS, ad["ExecuteHost"]),
         slot=ad["SlotName"] or None,
         site=site_of_attributes(machine.ad.items()),
         gpus=machine.integer("GPUs"),

@@ -132,8 +132,8 @@ def changes_since(stats_input: StatsInput, since: datetime) -> Changes:
 class _Group:
     """Equal changes: their times, jobs, runs and epochs."""
 
-    def __init__(self, text: str, dag: str | None) -> None:
-        self.text, self.dag = text, dag
+    def __init__(self, kind: ChangeKind, text: str, dag: str | None) -> None:
+        self.kind, self.text, self.dag = kind, text, dag
         self.times: list[datetime] = []
         self.jobs: dict[JobId, None] = {}
         self.runs: dict[str, str] = {}
@@ -145,7 +145,7 @@ class _Groups:
 
     def __init__(self, since: datetime) -> None:
         self._since = since
-        self._groups: dict[Hashable, tuple[ChangeKind, _Group]] = {}
+        self._groups: dict[Hashable, _Group] = {}
 
     def add(
         self,
@@ -159,8 +159,7 @@ class _Groups:
         """Add a change to those with the same text, or ``same``; None if it is too old."""
         if time is None or time <= self._since:
             return None
-        key = kind, dag, same or text
-        _, group = self._groups.setdefault(key, (kind, _Group(text, dag)))
+        group = self._groups.setdefault((kind, dag, same or text), _Group(kind, text, dag))
         group.times.append(time)
         if of is not None:
             group.jobs[of.job] = None
@@ -169,9 +168,9 @@ class _Groups:
         return group
 
     def changes(self) -> Iterator[Change]:
-        for kind, group in self._groups.values():
+        for group in self._groups.values():
             yield Change(
-                kind=kind,
+                kind=group.kind,
                 first=min(group.times),
                 last=max(group.times),
                 number=len(group.times),

@@ -190,7 +190,7 @@ TEXT_LIMIT: Final = 200
 _TOO_LARGE: Final = re.compile(r"\((\d{1,12})\) is greater than \w{1,60} \((\d{1,12})\)")
 _LIMIT: Final = re.compile(r"bytes exceeded \(max=(\d{1,12}) MB")
 _WALL_TIME: Final = re.compile(r"duration of (?:(\d{1,6})\+)?(?:(\d{1,4}):)?(\d\d):(\d\d)\b")
-_USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
+BY_USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
 
 
 def hold_cause(hold: Hold) -> HoldCause:
@@ -257,7 +257,7 @@ def _words(hold: Hold, advice: Advice) -> str:
     if policy is not None:
         return shorten(f"{advice.title}: {policy.expression}")
     if hold.code == 1:
-        user, detail = _USER.search(reason), _USER.sub("", reason).strip()
+        user, detail = BY_USER.search(reason), BY_USER.sub("", reason).strip()
         more = "" if not detail or detail.startswith("via ") else f": {detail}"
         return shorten(f"held by {user[1] if user else 'a user'}{more}")
     if hold.code not in CODES_WITH_REASON:

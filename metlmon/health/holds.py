@@ -48,11 +48,6 @@ class Holds:
     def groups(self) -> list[Group]:
         return list(self._groups.values())
 
-    def past_quota(self) -> Group | None:
-        """The group of holds by a full disk or a quota that are over."""
-        groups = (g for g in self._groups.values() if g.kind == "quota" and not g.open)
-        return next(groups, None)
-
     def count_blocked(self) -> None:
         """Count the epochs that the held jobs block."""
         for group in self._groups.values():

@@ -82,7 +82,7 @@ def lost_executions(
         yield replace(found, text=text) if shared[place] else found
     rest, full = _split_full_disk(rest)
     if full:
-        past = holds.past_quota()
+        past = next((g for g in holds.groups if g.kind == "quota" and not g.open), None)
         group = past or Group("quota", "", is_open=False, steps=QUOTA.steps)
         group.fields |= {"text": "disk full or over disk quota", "reason": full[0].reason}
         for entry in full:

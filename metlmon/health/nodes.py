@@ -48,7 +48,7 @@ class Failures:
         self.by_node: dict[NodeKey, Group] = {}
         self._by_job: dict[JobKey, Group] = {}
         """For jobs of no DAG, which name no node in a directory with DAGs."""
-        ends = self._last_ends()
+        last_bad = {job_key(each): each for each in facts.bad}
         in_subdags = {fault.node_key[0] for fault in facts.faults.values()}
         for fault in facts.faults.values():
             if fault.state is not State.FAILED or facts.runs_again(fault):
@@ -56,7 +56,7 @@ class Failures:
             if fault.subdag is not None and fault.subdag in in_subdags:
                 # The nodes of the sub-DAG say why.
                 continue
-            self._add(fault, ends.get(fault.node_key))
+            self._add(fault, last_bad.get(fault.job) if fault.job is not None else None)
         self._early = [
             self._early_end(abort)
             for abort in {abort.node: abort for abort in facts.ledger.aborts.values()}.values()
@@ -78,13 +78,8 @@ class Failures:
     def groups(self) -> list[Group]:
         return list(self._groups.values())
 
-    def _last_ends(self) -> dict[NodeKey, Execution]:
-        """By failed node, the last bad execution of the job that made it fail."""
-        last = {job_key(each): each for each in self._facts.bad}
-        faults = self._facts.faults.items()
-        return {key: last[fault.job] for key, fault in faults if fault.job in last}
-
     def _add(self, fault: NodeFault, end: Execution | None) -> None:
+        """Add a failed node; ``end``: the last bad execution of the job that made it fail."""
         abort = self._facts.ledger.aborts.get(fault.node_key[0])
         error = self._facts.stats_input.errors.of_node(fault.node_key, fault.job, fault.reason)
         line = error.line if error is not None else None

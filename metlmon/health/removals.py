@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from metlmon.health.advice import KIND_ADVICE, RESUBMIT, hold_advice
 from metlmon.health.facts import HealthFacts
-from metlmon.health.groups import Group, HoldCause, hold_cause, hold_text, shorten
+from metlmon.health.groups import BY_USER, Group, HoldCause, hold_cause, hold_text, shorten
 from metlmon.health.types import Severity
 from metlmon.model.job_events import JobKey, NodeKey
 from metlmon.model.reasons import find_policy
@@ -22,7 +22,6 @@ from metlmon.model.states import State
 from metlmon.snapshot.records import Execution, Hold, Job, NodeFault, job_key, submission_key
 from metlmon.snapshot.row_text import policy_remover, policy_words
 
-_USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
 _WITH_DAG: Final = re.compile(
     r"DAG Removed:|OtherJobRemoveRequirements = DAGManJobId(?: =\?= (\d{1,12}))?"
 )
@@ -65,18 +64,18 @@ def removal_of(
             return Removal("removed-by-policy", f"{who}, with its DAG", policy.expression, True)
         if (dag_reason or "").startswith(BY_DAGMAN):
             return removal_of(dag_reason)
-        user = _USER.search(text) or _USER.search(dag_reason or "")
+        user = BY_USER.search(text) or BY_USER.search(dag_reason or "")
         who = user[1] if user else "a user"
         return Removal("removed-by-user", f"removed by {who} (condor_rm of the DAG)", None, True)
     if remover := policy_remover(text):
         policy = find_policy(text)
         expression = policy.expression if policy is not None and policy.removes else None
         return Removal("removed-by-policy", remover, expression)
-    user = _USER.search(text)
+    user = BY_USER.search(text)
     if user is not None and not text.startswith(BY_DAGMAN):
         return Removal("removed-by-user", f"removed by {user[1]} (condor_rm)")
     if text.startswith(BY_DAGMAN):
-        detail = _USER.sub("", text).strip()
+        detail = BY_USER.sub("", text).strip()
         if detail.startswith(BY_DAGMAN[0]):
             detail = "another job of the node failed"
         return Removal("run-removed", f"removed by DAGMan: {detail}")

@@ -216,7 +216,8 @@ def unmatched_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
 def _jobs_without_annex(facts: HealthFacts, waiting: Iterable[Job]) -> Iterator[HealthEntry]:
     """Annexes in which no job runs although jobs wait for them."""
     ledger = facts.ledger
-    by_annex = group_by(facts.executions, annex_of)
+    # As logged, else the only one in which an execution may run.
+    by_annex = group_by(facts.executions, lambda e: (e.annex or e.target_annex or "").casefold())
     for name, jobs in group_by(waiting, lambda job: (job.target_annex or "").casefold()).items():
         there = by_annex.get(name, [])
         if any(entry.outcome is Outcome.IN_FLIGHT for entry in there):
@@ -275,11 +276,6 @@ def disconnected_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
         key="lease",
         since=first.states[-1][0],
     )
-
-
-def annex_of(entry: Execution) -> str:
-    """The annex of an execution in lower case: as logged, else the only one that it may run in."""
-    return (entry.annex or entry.target_annex or "").casefold()
 
 
 def _served_targets(facts: HealthFacts) -> dict[tuple[str | None, str], list[Execution]]:

@@ -56,8 +56,11 @@ def configuration_changes(facts: HealthFacts) -> Iterator[HealthEntry]:
     for key, training in facts.stats_input.trainings.items():
         changes = list(_changes(training.arguments)) if key in facts.runs else []
         if any("epoch" in change.name for change in changes):
-            goals = _goals(facts, key)
-            changes = [change for change in changes if not change.is_goal_of(goals)]
+            # Not from the number of epochs in one DAG to that in another.
+            goals = set(_goals(facts, key))
+            changes = [
+                c for c in changes if "epoch" not in c.name or not {c.before, c.after} <= goals
+            ]
         if changes:
             more = f", and {len(changes) - 3} more" if len(changes) > 3 else ""
             is_open = facts.goes_on(facts.runs[key])
@@ -90,10 +93,6 @@ class _Change(NamedTuple):
     def __str__(self) -> str:
         before, after = self.before or "not given", self.after or "not given"
         return f"{self.name}: {before} in version {self.old}, {after} in version {self.new}"
-
-    def is_goal_of(self, goals: Sequence[str]) -> bool:
-        """Whether the change is from the number of epochs in one DAG to that in another."""
-        return "epoch" in self.name and {self.before, self.after} <= set(goals)
 
 
 def _goals(facts: HealthFacts, run: str) -> list[str]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from shutil import which
@@ -207,23 +208,21 @@ class WebhookChannel:
         return str(self._url)
 
     def send(self, message: Message) -> None:
-        errors: list[SendError | None] = []
+        answer: Future[None] = Future()
 
         def post() -> None:
             try:
                 self._post(message)
+                answer.set_result(None)
             except SendError as error:
-                errors.append(error)
-            else:
-                errors.append(None)
+                answer.set_exception(error)
 
         # The timeouts of the standard library do not cover the complete request.
-        thread = threading.Thread(target=post, name="metlmon-webhook", daemon=True)
-        thread.start()
-        thread.join(WEBHOOK_TOTAL_SECONDS)
-        error = errors[0] if errors else SendError("no answer in time")
-        if error is not None:
-            raise error
+        threading.Thread(target=post, name="metlmon-webhook", daemon=True).start()
+        try:
+            answer.result(WEBHOOK_TOTAL_SECONDS)
+        except TimeoutError:
+            raise SendError("no answer in time") from None
 
     def _post(self, message: Message) -> None:
         # Imported here: most people have no webhook.

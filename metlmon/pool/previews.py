@@ -50,7 +50,15 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.records import DagRow, Job, Run, Status
-from metlmon.text.formatting import DAG_STATES, SEPARATOR, count, plain, request_amount, site_list
+from metlmon.text.formatting import (
+    DAG_STATES,
+    SEPARATOR,
+    count,
+    listed,
+    plain,
+    request_amount,
+    site_list,
+)
 
 LAST: Final = "its last epoch is under way: nothing comes after it"
 NOT_REQUESTED: Final = "nothing is asked of it that could be taken back"
@@ -653,11 +661,10 @@ def _effects(
         jobs = count(targets, "job")
         effects.append(f"{jobs} may run there again, with their previous requirements")
     if dags:
-        files = ", ".join(plain(dag.file, 100) for dag in dags[:3])
-        more = f" and {len(dags) - 3} more" if len(dags) > 3 else ""
+        files = listed([plain(dag.file, 100) for dag in dags], 3)
         runs = count(sum(len(dag.runs) for dag in dags), "run")
         verb = "do not go there either; writes" if exclude else "may go there again; changes"
-        effects.append(f"the next epochs of {runs} {verb} {files}{more}")
+        effects.append(f"the next epochs of {runs} {verb} {files}")
     if bound:
         effects.append(
             f"{bound} of them {'ask' if bound > 1 else 'asks'} for this site alone and will wait "

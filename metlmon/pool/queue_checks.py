@@ -24,6 +24,7 @@ from metlmon.model.states import ACTIVE, TERMINAL, State
 from metlmon.pool.protocol import SCHEDULER_UNIVERSE
 from metlmon.pool.types import HELD, QueueJob, QueueSnapshot, Target
 from metlmon.snapshot.records import DagRow, Job
+from metlmon.text.formatting import job_id, listed
 
 DEEPEST: Final = 10
 """Maximum depth of nested DAGs."""
@@ -250,9 +251,8 @@ def discrepancy_text(group: Sequence[QueueDiscrepancy]) -> str:
     if first.state is not None:
         state = f"{str(first.state).replace('_', ' ')} by the log"
     queue_state = first.queue_state if first.status == GONE else f"{first.queue_state} in the queue"
-    names = ", ".join(f"{item.job[0]}.{item.job[1]}" for item in group[:IDS_NAMED])
-    more = f" and {len(group) - IDS_NAMED} more" if len(group) > IDS_NAMED else ""
-    return f"{state}, {queue_state}: {names}{more}"
+    jobs = listed([job_id(*item.job) for item in group], IDS_NAMED)
+    return f"{state}, {queue_state}: {jobs}"
 
 
 def agree(state: State, status: int) -> bool:

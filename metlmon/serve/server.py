@@ -284,18 +284,15 @@ class DashboardServer(Server):
         self._websockets.add(websocket)
         try:
             await process.start(*_terminal(request.query.get("width"), request.query.get("height")))
-            await self._receive(websocket, process)
+            async for message in websocket:
+                is_text = message.type is WSMsgType.TEXT
+                if is_text and not await _pass_on(message, websocket, process):
+                    break
         finally:
             self._websockets.discard(websocket)
             await process.stop()
             self._processes.discard(process)
         return websocket
-
-    async def _receive(self, websocket: web.WebSocketResponse, process: AppProcess) -> None:
-        """Pass on what the tab sends, until it is closed."""
-        async for message in websocket:
-            if message.type is WSMsgType.TEXT and not await _pass_on(message, websocket, process):
-                return
 
     async def on_shutdown(self, app: web.Application) -> None:
         """Close all tabs' connections: their handlers end their programs."""

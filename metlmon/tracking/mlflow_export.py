@@ -182,23 +182,22 @@ class MlflowExporter:
     def _find_experiment(self) -> str | None:
         """The ID of the experiment, which is created if missing; None in a dry run."""
         found = self._server.call("get_experiment_by_name", self.experiment)
+        if found is None and self._dry_run:
+            return None
         if found is None:
-            return None if self._dry_run else self._create_experiment()
+            try:
+                return str(self._server.call("create_experiment", self.experiment))
+            except TrackingError as error:
+                if error.code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+                # Another program has just created it.
+                raise TrackingError(error.event, "export again", transient=True) from None
         if found.lifecycle_stage == "deleted":
             raise TrackingError(
                 f"the experiment {plain(self.experiment, 80)} is deleted on {self._server.uri}",
                 "restore it there, or name another one by --experiment",
             )
         return str(found.experiment_id)
-
-    def _create_experiment(self) -> str:
-        try:
-            return str(self._server.call("create_experiment", self.experiment))
-        except TrackingError as error:
-            if error.code != "RESOURCE_ALREADY_EXISTS":
-                raise
-            # Another program has just created it.
-            raise TrackingError(error.event, "export again", transient=True) from None
 
     def _find_runs(self, experiment: str, ensemble: str) -> dict[str, Run]:
         """The runs of the ensemble, by key."""

@@ -28,7 +28,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.records import Job, Run
 from metlmon.stats.sweep import CellRun, Grid, Variable
 from metlmon.stats.totals import group_by
 
@@ -122,6 +121,7 @@ class _Trials:
     def trial(self, run: CellRun) -> FrozenTrial:
         """The trial of a run; Optuna numbers it."""
         entry, state = run.entry, self._state(run)
+        ends = [job.ended for job in self._jobs.get(entry.key, ()) if job.ended is not None]
         ranked = state in (TrialState.COMPLETE, TrialState.PRUNED)
         swept = {
             name: (distribution, typed_value(distribution, value))
@@ -136,7 +136,7 @@ class _Trials:
             state=state,
             value=run.reached.value if ranked and run.reached is not None else None,
             datetime_start=self._time(entry.began),
-            datetime_complete=self._time(self._last_end(entry)) if state.is_finished() else None,
+            datetime_complete=self._time(max(ends, default=None)) if state.is_finished() else None,
             params={name: value for name, (_, value) in swept.items()},
             distributions={name: distribution for name, (distribution, _) in swept.items()},
             user_attrs=self._user_attributes(run),
@@ -146,10 +146,6 @@ class _Trials:
 
     def _time(self, time: datetime | None) -> datetime | None:
         return None if time is None else self._stamp(time)
-
-    def _last_end(self, entry: Run) -> datetime | None:
-        jobs: Iterable[Job] = self._jobs.get(entry.key, ())
-        return max((job.ended for job in jobs if job.ended is not None), default=None)
 
     def _state(self, run: CellRun) -> TrialState:
         if run.stopped is not None:
