@@ -78,9 +78,6 @@ def read_dagman_out(
     while True:
         if start:
             match = worth_reading.search(data, start - 1)
-            if match is not None and match.lastindex and reader.read_usual_line(match):
-                start = match.end() + 1
-                continue
             # The last, incomplete line, if no other is relevant.
             start = match.start() + 1 if match is not None else data.rfind(b"\n") + 1
         end = data.find(b"\n", start)
@@ -154,28 +151,6 @@ class _LineReader:
             else:
                 handler(self, match, stamp)
             return
-
-    def read_usual_line(self, fields: re.Match[bytes]) -> bool:
-        """Handle one of the usual lines; False, without effect, if it is an exception."""
-        stamp = fields[1]
-        match fields.lastindex:
-            case 2:
-                self.state.submitting = _decode(fields[2])
-            case 5:
-                self.add_submission((int(fields[3]), int(fields[4]), int(fields[5])), stamp)
-            case 8:
-                job = int(fields[6]), int(fields[7]), int(fields[8])
-                if job not in self.state.assigned:
-                    return False
-                self.state.assigned.discard(job)
-            case _ if self.state.recovering:
-                return False
-            case _:
-                node, cluster, proc = _decode(fields[9]), int(fields[10]), int(fields[11])
-                self.messages.append(
-                    DagmanMessage(MessageKind.JOB_OK, self.cached_time(stamp), node, cluster, proc)
-                )
-        return True
 
     def add_message(self, kind: MessageKind, match: re.Match[bytes], stamp: bytes) -> None:
         """Add a message from the pattern's named groups."""
@@ -585,19 +560,6 @@ _HANDLERS: Final = _handlers_by_prefix()
 """Patterns are compiled when they are needed: most files have few kinds of messages."""
 
 _STAMPED: Final = rb"\d\d/\d\d/\d\d \d\d:\d\d:\d\d "
-_USUAL_ID: Final = rb"\((\d{1,9})\.(\d{1,9})\.(\d{1,9})\)"
-_USUAL: Final = (
-    rb"(" + _STAMPED[:-1] + rb") (?:Submitting HTCondor Node (\S{1,1000}+) job\(s\)\.\.\."
-    rb"|\tassigned HTCondor ID "
-    + _USUAL_ID
-    + rb"|Event: ULOG_SUBMIT for HTCondor Node \S{1,1000}+ "
-    + _USUAL_ID
-    + rb" \{[^}\n]{1,40}\}|Node (\S{1,1000}+) job proc "
-    + _USUAL_ID
-    + rb" completed successfully\.)(?=\n)"
-)
-"""The four lines of every job, most of the relevant lines. :data:`_MESSAGES` defines their
-meaning."""
 
 _FREQUENT: Final = {
     b"Node ": rb"\S+ job proc ",
@@ -611,11 +573,11 @@ _FREQUENT: Final = {
 def _before_relevant_line(with_events: bool) -> re.Pattern[bytes]:
     """The end of the line before a relevant one.
 
-    That is a usual line (unless events are read), one without the usual header, or one whose
-    message starts like a known one. The regular expression skips all others in C.
+    That is one without the usual header, or one whose message starts like a known one. The
+    regular expression skips all others in C.
     """
-    usual, frequent = (b"", {}) if with_events else (_USUAL + b"|", _FREQUENT)
+    frequent = {} if with_events else _FREQUENT
     starts = {start: re.escape(start) + frequent.get(start, b"") for start, _, _ in _MESSAGES}
     # A parenthesis continues the header.
     relevant = b"|".join([rb"\(", *starts.values()])
-    return re.compile(rb"\n(?:" + usual + rb"(?!" + _STAMPED + rb"(?!" + relevant + rb")))")
+    return re.compile(rb"\n(?!" + _STAMPED + rb"(?!" + relevant + rb"))")

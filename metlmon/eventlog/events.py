@@ -1059,72 +1059,6 @@ def _file_transfer(text: str, body: str) -> FileTransfer:
     )
 
 
-# --- the usual form of the longest bodies: one pattern takes a quarter of the time ---------
-
-_USUAL_COUNT: Final = r"\t([0-9]{1,18})  -  "
-_USUAL_END: Final = (
-    rf"(\t{USAGE_TITLE} [^\n]*(?:\n\t   (?=[^\s:=])[^\n:=]++:[^\n]*+)++)?"
-    r"(?:\n?\tJob terminated of its own accord at ([-0-9]{10}T[0-9:.]{8,16}Z)\b[^\n]*)?"
-)
-_USUAL_TERMINATION: Final = re.compile(
-    r"\t\(1\) Normal termination \(return value (-?[0-9]{1,18})\)\n"
-    r"(?:\t\tUsr [^\n]*\n){4}"
-    rf"{_USUAL_COUNT}Run Bytes Sent By Job\n"
-    rf"{_USUAL_COUNT}Run Bytes Received By Job\n"
-    rf"{_USUAL_COUNT}Total Bytes Sent By Job\n"
-    rf"{_USUAL_COUNT}Total Bytes Received By Job(?:\n|\Z)"
-    rf"{_USUAL_END}"
-)
-_USUAL_EVICTION: Final = re.compile(
-    r"\t\(([01])\) (?:CPU times|Job was (?:not )?checkpointed\.)\n"
-    r"(?:\t\tUsr [^\n]*\n){2}"
-    rf"{_USUAL_COUNT}Run Bytes Sent By Job\n"
-    rf"{_USUAL_COUNT}Run Bytes Received By Job(?:\n|\Z)"
-    r"(?:\tReason: ([^\n]+)(?:\n|\Z))?"
-    rf"{_USUAL_END}"
-)
-
-
-def _usual_termination(text: str, body: str) -> Terminated:
-    match = _USUAL_TERMINATION.fullmatch(body)
-    if match is None:
-        return _terminated(text, body)
-    value, run_sent, run_received, sent, received, table, ended = match.groups()
-    return Terminated(
-        normal=True,
-        return_value=int(value),
-        signal=None,
-        run_bytes_sent=int(run_sent),
-        run_bytes_received=int(run_received),
-        total_bytes_sent=int(sent),
-        total_bytes_received=int(received),
-        ended_utc=header.parse_utc(ended) if ended else None,
-        usage=table or (),
-        cpu_seconds=_cpu_seconds(body),
-    )
-
-
-def _usual_eviction(text: str, body: str) -> Evicted:
-    match = _USUAL_EVICTION.fullmatch(body)
-    if match is None:
-        return _evicted(text, body)
-    code = _CODE_IN_TEXT.search(text)
-    flag, sent, received, reason, table, _ = match.groups()
-    return Evicted(
-        code=int(code[1]) if code else None,
-        subcode=int(code[2]) if code else None,
-        reason=reason.strip() or None if reason else None,
-        requeued=False,
-        checkpointed=flag == "1",
-        return_value=None,
-        signal=None,
-        bytes_sent=int(sent),
-        bytes_received=int(received),
-        usage=table or (),
-        cpu_seconds=_cpu_seconds(body),
-    )
-
-
 # --- the same from ads ------------------------------------------------------------------------
 
 
@@ -1344,7 +1278,7 @@ EVENT_TYPES: Final[Mapping[int, EventType]] = {
         "JOB_EVICTED",
         _evicted_line,
         r"Job was evicted\.( Code -?\d+ Subcode -?\d+)?",
-        _usual_eviction,
+        _evicted,
         _evicted_ad,
         is_covered=True,
     ),
@@ -1352,7 +1286,7 @@ EVENT_TYPES: Final[Mapping[int, EventType]] = {
         "JOB_TERMINATED",
         "Job terminated.",
         EXACT,
-        _usual_termination,
+        _terminated,
         _terminated_ad,
         is_covered=True,
     ),

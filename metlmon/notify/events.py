@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any, Final
 
 from msgspec import Struct
@@ -78,7 +77,7 @@ class Message(Struct, frozen=True, kw_only=True):
         """The first events, one line each."""
         if not self.events:
             return ["notifications arrive here"]
-        lines = [event.text for event in islice(self.events, LINES)]
+        lines = [event.text for event in self.events[:LINES]]
         if len(self.events) > LINES:
             lines.append(f"and {len(self.events) - LINES} more")
         return lines
@@ -130,15 +129,12 @@ def make_message(dagdir: str, events: Iterable[NotifyEvent]) -> Message:
 
 def find_events(health: Health, status: Status, about: Collection[str]) -> tuple[NotifyEvent, ...]:
     """What currently holds and is worth a notification, the most serious first."""
-    found = [
+    events = [*_finished(status)]
+    events += [
         _from_entry(entry, name, health) for entry in health.open_entries if (name := _name(entry))
     ]
-    urgent: list[NotifyEvent] = []
-    others = [*_finished(status)]
-    for event in found:
-        (urgent if event.severity in URGENT else others).append(event)
-    wanted = (event for event in (*urgent, *others) if event.name in about)
-    return tuple(islice(wanted, MAX_EVENTS))
+    events.sort(key=lambda event: event.severity not in URGENT)
+    return tuple(event for event in events if event.name in about)[:MAX_EVENTS]
 
 
 def is_complete(status: Status) -> bool:

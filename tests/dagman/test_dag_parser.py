@@ -4,42 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from metlmon.dagman.parser import parse_dag, read_commands
+from metlmon.dagman.parser import parse_dag
 from tests.support.dag_texts import load, official_verdict, report_of
 
 ONE = "JOB A a.sub NOOP\n"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "JOB A a.sub",
-        "JOB parent a.sub",
-        "JOB ALL_NODES a.sub",
-        "JOB A {",
-        "JOB A a.sub DONE",
-        "JOB A+B a.sub",
-        'VARS A a="1"  b="it\'s 2"\t+c="3"',
-        'VARS A PREPEND x="1" Environment="secret"',
-        'VARS A PREPEND="1" APPEND="2"',
-        'VARS A APPEND x="1"',
-        'VARS A queue="1"',
-        'VARS A +="1"',
-        'VARS A x="a\\"b" y="1"',
-        'VARS A x="1"y="2"',
-        "PARENT A CHILD B",
-        "PARENT A CHILD B C",
-        "PARENT CHILD CHILD B",
-        "PARENT A CHILD child",
-    ],
-)
-def test_line_in_the_usual_form_agrees_with_its_reader(line):
-    (read,) = read_commands(f"{line}\n".encode(), "run.dag")
-    parsed = parse_dag(f"{line}\n".encode(), "run.dag")
-    if read.command is None:
-        assert (parsed.commands, parsed.problems) == ((), (read.problem(),))
-    else:
-        assert (parsed.commands, parsed.problems) == ((read.command,), ())
 
 
 def test_line_of_a_node_is_the_start_of_its_command():
