@@ -61,11 +61,6 @@ TABS: Final = tuple(
 """The names of the screens of each tab; the first gives the tab its title."""
 
 
-def settings_name(class_name: str) -> str:
-    """The name of a screen in ``[columns]`` of ``metlmon.toml``, by that of its class."""
-    return class_name.removesuffix("Screen").lower()
-
-
 _NAMES: Final = {f"screens.{entry.path}": name for name, entry in SCREENS.items()}
 
 
@@ -479,7 +474,9 @@ def keymap(keys: Mapping[str, str]) -> dict[str, str]:
 
 KNOWN_NAMES: Final[Mapping[str, Collection[str]]] = {
     "keys": tuple(name for a in ACTIONS for name in (a.name, f"{a.scope}.{a.name}")),
-    "columns": tuple(settings_name(e.path.rpartition(".")[2]) for e in SCREENS.values()),
+    "columns": tuple(
+        entry.path.rpartition(".")[2].removesuffix("Screen").lower() for entry in SCREENS.values()
+    ),
 }
 """The names that these tables of ``metlmon.toml`` may have: actions, and screens."""
 

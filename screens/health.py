@@ -68,7 +68,7 @@ def _facts(
     return [
         period,
         count(len(entry.jobs), "job") if entry.jobs else "",
-        f"{count(entry.epochs_blocked, 'epoch')} left" if entry.epochs_blocked else "",
+        f"{count(entry.epochs_blocked, health.item)} left" if entry.epochs_blocked else "",
         f"{formatting.hours(entry.gpu_hours)} {health.hour_unit} badput" if entry.gpu_hours else "",
         f"at {plain(entry.site, 40)}" if entry.site else "",
     ]
@@ -208,7 +208,7 @@ class HealthScreen(ListScreen, ActionScreen):
             return None
         group = [e for e in health.entries if (e.heading, e.open) == (entry.heading, entry.open)]
         mark = health_table.mark(entry)[0]
-        extent = health_table.concerned(health, group)
+        extent = health_table.concerned(group)
         text = plain(entry.heading, health_table.TEXT_LIMIT)
         return f"{mark} {text}" + (f" · {extent}" if extent else "")
 

@@ -838,7 +838,7 @@ def _cause(
     if len(names) == 1 and len(group) < 2:
         start, extent = start + line((f"{names[0]}: ", style)), ""
     else:
-        extent = health_table.concerned(health, group or [worst])
+        extent = health_table.concerned(group or [worst])
         # The text of an entry on one node names it.
         extent = "" if extent == "1 node" else extent
     clock = health_table.removal_clock(worst, as_of)

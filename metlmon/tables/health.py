@@ -176,11 +176,7 @@ def group_steps(entries: Sequence[HealthEntry]) -> tuple[str, ...]:
 
 def _extent(entry: HealthEntry) -> str:
     """``3 runs``, ``12 nodes``, ``5 jobs``: the largest unit that is known."""
-    if entry.runs:
-        return count(len(entry.runs), "run")
-    if entry.nodes:
-        return count(entry.nodes, "node")
-    return count(len(entry.jobs), "job") if entry.jobs else ""
+    return concerned([entry]) or (count(len(entry.jobs), "job") if entry.jobs else "")
 
 
 def _facts(entry: HealthEntry, health: Health, as_of: datetime | None) -> str:
@@ -303,7 +299,7 @@ def serious(health: Health | None) -> list[HealthEntry]:
     return [entry for entry in entries if entry.severity is not Severity.NOTE]
 
 
-def concerned(health: Health, entries: Sequence[HealthEntry]) -> str:
+def concerned(entries: Sequence[HealthEntry]) -> str:
     """What entries concern: ``3 runs``, ``2 nodes``, or nothing."""
     runs = {run for entry in entries for run in entry.runs}
     if runs:
@@ -383,7 +379,7 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
         names = run_names(health, entry)
         text = " ".join(names[:NAMES])
         if not names or len(names) > NAMES or (room is not None and len(text) > room):
-            text = names[0] if len(names) == 1 else concerned(health, [entry])
+            text = names[0] if len(names) == 1 else concerned([entry])
         return line((text, DIM))
 
     def only_run(entry: HealthEntry) -> str:

@@ -66,15 +66,7 @@ from metlmon.text.spans import (
     wrap,
     wrap_parts,
 )
-from screens.actions import (
-    ALL_NAMES,
-    READ_ONLY_REFUSED,
-    TABS,
-    actions_of,
-    bindings_of,
-    settings_name,
-    title_of,
-)
+from screens.actions import ALL_NAMES, READ_ONLY_REFUSED, TABS, actions_of, bindings_of, title_of
 from screens.terminal.private import FaultTolerant, release_caches
 from screens.widgets.line_widget import Document, LineWidget, StaticLines, Table, TableRow
 
@@ -1089,7 +1081,8 @@ class ListScreen(FilterKeys):
     @property
     def column_names(self) -> tuple[str, ...]:
         """The columns of this list in ``metlmon.toml``; empty if none are set."""
-        return self.context.feed.settings.columns_of(settings_name(type(self).__name__))
+        name = type(self).__name__.removesuffix("Screen").lower()
+        return self.context.feed.settings.columns_of(name)
 
     def action_columns(self) -> None:
         def save(state: ListState | None) -> None:
