@@ -14,11 +14,11 @@ from textual.message import Message
 
 from metlmon.home.feed import HomeFeed
 from metlmon.home.places import load_list, save_list
+from metlmon.home.summary import HomeSummary
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import FeedAndPool
 from metlmon.remote.paths import split_argument
 from metlmon.tables import home as home_table
-from metlmon.tables.home import HomeRow
 from metlmon.tables.layout import empty_text
 from metlmon.text.formatting import Colour, Weight, count, plain
 from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, NOTE, Line, TextStyle, crop, justify, line
@@ -86,14 +86,14 @@ class HomeScreen(ListScreen):
         clock = datetime.now()
         this_year = clock.year
         self.show_head(self._head(rows, width))
-        shown = [row for row in rows if row.summary.needs_person] if self.faults_only else rows
+        shown = [row for row in rows if row.needs_person] if self.faults_only else rows
         calm = line(("No ensemble needs attention.", GOOD))
         nothing = empty_text(calm, "[f] shows all of them again.")
         only_faults = self.faults_only and not self.filter_text
         self.fill(
             home_table.columns(rows, this_year, clock, narrow=width < NARROW),
             shown,
-            lambda row: row.summary.path,
+            lambda row: row.path,
             home_table.filter_text,
             all_rows=rows,
             steady=(width,),
@@ -104,14 +104,14 @@ class HomeScreen(ListScreen):
             details=lambda row: home_table.detail_lines(row, this_year, width - 2),
         )
 
-    def _first_row(self, rows: Sequence[HomeRow]) -> str | None:
+    def _first_row(self, rows: Sequence[HomeSummary]) -> str | None:
         """The row for the cursor before any key: that of the first path given, else the first."""
         if self.context.last_key_time or not rows:
             return None
-        paths = [row.summary.path for row in self.filter_rows(rows, home_table.filter_text)]
+        paths = [row.path for row in self.filter_rows(rows, home_table.filter_text)]
         return next((path for path in self.home.request.paths[:1] if path in paths), paths[0])
 
-    def _head(self, rows: Sequence[HomeRow], width: int) -> list[Line]:
+    def _head(self, rows: Sequence[HomeSummary], width: int) -> list[Line]:
         title = line(("metlmon", TextStyle(Colour.SKY, Weight.BOLD)), "  ", ("Home", BOLD), "   ")
         left = title + home_table.totals_line(rows) if rows else title
         right = line(("searching…" if self.home.searching else "", DIM))
@@ -145,7 +145,7 @@ class HomeScreen(ListScreen):
 
     def entries(self) -> Sequence[tuple[str, str, str]]:
         rows = home_table.home_rows(self.home.summaries)
-        return [("ensemble", row.name, row.summary.path) for row in rows]
+        return [("ensemble", row.name, row.path) for row in rows]
 
     def footer_labels(self) -> Mapping[str, str]:
         return {**super().footer_labels(), "close": "quit"}

@@ -102,11 +102,13 @@ class Figures(Struct, frozen=True, kw_only=True):
 class HomeSummary(Struct, frozen=True, kw_only=True):
     """One ensemble as Home knows it.
 
-    ``path`` identifies it. ``fraction`` of ``size`` bytes are read in the phase ``READING``;
+    ``path`` identifies it; ``name``: the end of it that distinguishes it from the others, where it
+    is listed. ``fraction`` of ``size`` bytes are read in the phase ``READING``;
     ``error``: why it cannot be read, or what has become unreadable.
     """
 
     path: str
+    name: str = ""
     phase: Phase = Phase.WAITING
     fraction: float = 0.0
     size: int = 0

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from metlmon.health.types import Severity
@@ -71,20 +71,10 @@ TROUBLE_CHARACTERS: Final = 400
 BAR_CELLS: Final = 8
 
 
-class HomeRow(Struct, frozen=True):
-    """One ensemble, and the end of its path that distinguishes it from the others."""
-
-    summary: HomeSummary
-    name: str
-
-    @property
-    def figures(self) -> Figures | None:
-        return self.summary.figures
-
-
-def home_rows(summaries: Sequence[HomeSummary]) -> list[HomeRow]:
+def home_rows(summaries: Sequence[HomeSummary]) -> list[HomeSummary]:
+    """The summaries with their names."""
     names = short_names([summary.path for summary in summaries])
-    return [HomeRow(summary, names[summary.path]) for summary in summaries]
+    return [replace(summary, name=names[summary.path]) for summary in summaries]
 
 
 def short_names(paths: Iterable[str]) -> dict[str, str]:
@@ -102,7 +92,7 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
 # --- order and filter ----------------------------------------------------------------------
 
 
-def urgency(row: HomeRow) -> tuple[Any, ...]:
+def urgency(row: HomeSummary) -> tuple[Any, ...]:
     """Sort key: live ensembles in trouble, other live ones, those that stopped, the rest.
 
     Among those in trouble, blocked ones come first. Live ones are then sorted by name, so that the
@@ -110,11 +100,11 @@ def urgency(row: HomeRow) -> tuple[Any, ...]:
     """
     figures = row.figures
     if figures is None:
-        rank = 3 if row.summary.error is not None else 5
+        rank = 3 if row.error is not None else 5
     elif figures.live:
-        rank = 0 if row.summary.needs_person else 1
+        rank = 0 if row.needs_person else 1
     else:
-        rank = 2 if row.summary.needs_person else 4
+        rank = 2 if row.needs_person else 4
     severity = (figures and figures.severity) or Severity.NOTE
     time = 0.0
     if figures is not None and figures.as_of is not None and not figures.live:
@@ -122,7 +112,7 @@ def urgency(row: HomeRow) -> tuple[Any, ...]:
     return rank, list(Severity).index(severity), time, row.name
 
 
-def _end_time(row: HomeRow) -> datetime | None:
+def _end_time(row: HomeSummary) -> datetime | None:
     figures = row.figures
     if figures is None or figures.remaining is None or figures.as_of is None:
         return None if figures is None else figures.completed_at
@@ -132,34 +122,32 @@ def _end_time(row: HomeRow) -> datetime | None:
         return None
 
 
-def filter_text(row: HomeRow) -> str:
-    """What the filter searches."""
-    summary, figures = row.summary, row.figures
+def filter_text(row: HomeSummary) -> str:
+    figures = row.figures
     parts = (_symbol(figures).word, figures.trouble) if figures is not None else ()
-    return searched(summary.path, summary.error, *parts)
+    return searched(row.path, row.error, *parts)
 
 
 # --- columns --------------------------------------------------------------------------------
 
 
 def columns(
-    rows: Sequence[HomeRow], this_year: int | None, clock: datetime, *, narrow: bool = False
-) -> list[Column[HomeRow]]:
+    rows: Sequence[HomeSummary], this_year: int | None, clock: datetime, *, narrow: bool = False
+) -> list[Column[HomeSummary]]:
     """The columns of ``rows``; those for news and for the ETA only if they are useful."""
     counts = max((cell_len(_done_text(row.figures)) for row in rows), default=0)
 
-    def last_event(row: HomeRow) -> datetime | None:
+    def last_event(row: HomeSummary) -> datetime | None:
         """The time of the last event, without a zone, since only some logs have one."""
         when = None if row.figures is None else row.figures.last_event
         return when and when.replace(tzinfo=None)
 
-    def since_seen(row: HomeRow) -> str | None:
+    def since_seen(row: HomeSummary) -> str | None:
         seen = None if row.figures is None else row.figures.since_seen
         return seen and seen.partition(": ")[2]
 
-    def health_or_eta(row: HomeRow, cells: int | None) -> Line:
-        summary = row.summary
-        if not narrow or summary.needs_person or row.figures is None:
+    def health_or_eta(row: HomeSummary, cells: int | None) -> Line:
+        if not narrow or row.needs_person or row.figures is None:
             return _health(row, cells)
         known = row.figures.remaining is not None and not _is_over(row.figures, clock)
         label = line(("ETA ", DIM)) if known else ()
@@ -251,12 +239,12 @@ def columns(
     return [column for column in shown if column.name not in absent]
 
 
-def _progress_share(row: HomeRow) -> float | None:
+def _progress_share(row: HomeSummary) -> float | None:
     figures = row.figures
     return None if figures is None or not figures.total else figures.done / figures.total
 
 
-def _name(row: HomeRow) -> str:
+def _name(row: HomeSummary) -> str:
     return plain(row.name, 400)
 
 
@@ -264,15 +252,15 @@ def _done_text(figures: Figures | None) -> str:
     return "" if figures is None else f"{number(figures.done)}/{number(figures.total)}"
 
 
-def _progress(row: HomeRow, cells: int | None, counts: int) -> Line:
+def _progress(row: HomeSummary, cells: int | None, counts: int) -> Line:
     """A bar, and the number of epochs, which is ``counts`` cells wide."""
-    summary, figures = row.summary, row.figures
+    figures = row.figures
     if figures is None:
-        if summary.phase is not Phase.READING:
+        if row.phase is not Phase.READING:
             return line(("–", DIM))
-        percent = f"{100 * summary.fraction:.0f} %".rjust(max(4, counts))
+        percent = f"{100 * row.fraction:.0f} %".rjust(max(4, counts))
         room = BAR_CELLS if cells is None else max(0, cells - len(percent) - 1)
-        bar = progress_bar(round(summary.fraction * 100), 100, room)
+        bar = progress_bar(round(row.fraction * 100), 100, room)
         return line((f"{bar} {percent}", MOVING))
     text = _done_text(figures).rjust(counts)
     room = BAR_CELLS if cells is None else cells - cell_len(text) - 1
@@ -288,13 +276,13 @@ def _symbol(figures: Figures) -> Symbol:
     return STATES.get(figures.state) or DAG_STATES[DagState(figures.state.value)]
 
 
-def _state(row: HomeRow, _: int | None) -> Line:
-    summary, figures = row.summary, row.figures
-    if summary.phase is Phase.UNREADABLE:
+def _state(row: HomeSummary, _: int | None) -> Line:
+    figures = row.figures
+    if row.phase is Phase.UNREADABLE:
         return line(("✗ unreadable", ALARM))
     if figures is None:
-        if summary.phase is Phase.READING:
-            return line((f"reading {summary.size / 1e6:.0f} MB", MOVING))
+        if row.phase is Phase.READING:
+            return line((f"reading {row.size / 1e6:.0f} MB", MOVING))
         return line(("not read yet", DIM))
     # What runs is known even if DAGMan's own files are missing.
     runs = figures.running and figures.state in (EnsembleState.RUNNING, EnsembleState.UNKNOWN)
@@ -309,13 +297,13 @@ def _state(row: HomeRow, _: int | None) -> Line:
         state = line((failed, style_of(DONE_WITH_FAILURES)))
     else:
         state = symbol_span(_symbol(figures))
-    return state + line((" …", DIM)) if summary.phase is Phase.STORED else state
+    return state + line((" …", DIM)) if row.phase is Phase.STORED else state
 
 
-def _health(row: HomeRow, cells: int | None) -> Line:
-    summary, figures = row.summary, row.figures
-    if summary.error is not None:
-        return line((plain(summary.error, TROUBLE_CHARACTERS), ALARM))
+def _health(row: HomeSummary, cells: int | None) -> Line:
+    figures = row.figures
+    if row.error is not None:
+        return line((plain(row.error, TROUBLE_CHARACTERS), ALARM))
     if figures is None or figures.trouble is None:
         return line(("–", DIM))
     style = TROUBLE_STYLES.get(figures.severity or Severity.NOTE, TextStyle())
@@ -326,7 +314,7 @@ def _health(row: HomeRow, cells: int | None) -> Line:
     return crop(line((text, style)), max(1, cells - len(more))) + line((more, DIM))
 
 
-def _badput(row: HomeRow) -> float | None:
+def _badput(row: HomeSummary) -> float | None:
     spent = None if row.figures is None else row.figures.hours
     return None if spent is None or not spent.ended else spent.badput / spent.ended
 
@@ -383,11 +371,11 @@ DETAIL_LINES: Final = 5
 """Number of lines below the table for the row under the cursor; fixed, to keep its height."""
 
 
-def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[Line]:
+def detail_lines(row: HomeSummary | None, this_year: int | None, room: int) -> list[Line]:
     """The path of the ensemble, the time of its figures, and its trouble with the advice."""
     if row is None:
         return []
-    summary, figures = row.summary, row.figures
+    figures = row.figures
     parts: list[Line] = []
     lines: list[Line] = []
     if figures is not None and figures.as_of is not None:
@@ -399,8 +387,8 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
             parts.append(line((f"{hours(spent.badput)} {spent.measure.hours} badput", DIM)))
         if figures.since_seen is not None:
             parts.append(line((figures.since_seen, NOTE)))
-    if summary.error is not None:
-        lines = wrap(plain(summary.error, 2000), room, ALARM, indent=1)
+    if row.error is not None:
+        lines = wrap(plain(row.error, 2000), room, ALARM, indent=1)
     elif figures is not None and figures.trouble is not None:
         style = TROUBLE_STYLES.get(figures.severity or Severity.NOTE, TextStyle())
         lines = wrap(plain(figures.headline, TROUBLE_CHARACTERS), room, style, indent=1)
@@ -411,17 +399,17 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
         why = plain(figures.no_eta, TROUBLE_CHARACTERS)
         lines = wrap(f"ETA {why}" if why.startswith("unknown") else why, room, DIM, indent=1)
     rest = join(parts, line("   "))
-    path = crop_middle(plain(summary.path, 4000), max(20, room - width(rest) - 4))
+    path = crop_middle(plain(row.path, 4000), max(20, room - width(rest) - 4))
     first = crop(line(" ", (path, BOLD), "   ") + rest, room)
     return [first, *limit_lines(lines, DETAIL_LINES - 1, room)]
 
 
-def totals_line(rows: Sequence[HomeRow]) -> Line:
+def totals_line(rows: Sequence[HomeSummary]) -> Line:
     """``12 ensembles   5 live   2 need attention``; and how many are read, until all are."""
     figures = [row.figures for row in rows]
     live = sum(each is not None and each.live for each in figures)
-    trouble = sum(row.summary.needs_person for row in rows)
-    read = sum(row.summary.phase in (Phase.READ, Phase.UNREADABLE) for row in rows)
+    trouble = sum(row.needs_person for row in rows)
+    read = sum(row.phase in (Phase.READ, Phase.UNREADABLE) for row in rows)
     needs = "needs" if trouble == 1 else "need"
     parts = [line(count(len(rows), "ensemble"))]
     parts += [line((f"{number(live)} live", MOVING))] * bool(live)
