@@ -20,14 +20,13 @@ from metlmon.report.document import (
     LevelChart,
     Report,
     ReportFigure,
-    Section,
     TimeChart,
     definitions,
     footnote_keys,
     hours_digits,
     percent,
 )
-from metlmon.report.learning import learning_section
+from metlmon.report.learning import learning
 from metlmon.report.usage import BoxPlot, ReportUsage, UsageSeries
 from metlmon.snapshot.records import HOUR, HourUnit, Status, in_hour_unit
 from metlmon.stats.causes import Cause
@@ -70,20 +69,18 @@ def build_report(
     status, ledger, measure = stats.status, stats.ledger, measure or stats.ledger.measure
     usage = ReportUsage(in_hour_unit(ledger) if measure is not HourUnit.GPU else ledger, window)
     digits = hours_digits(usage.total.totals.hours.total)
-    learning, verdict = None, ""
-    if window.unbounded:
-        learning = learning_section(curves(stats), grid(stats, GridChoice()))
-        verdict = _verdict(make_health(stats))
-    sections = tuple(_sections(usage, learning))
+    whole = window.unbounded
+    learned = learning(curves(stats), grid(stats, GridChoice())) if whole else ()
+    sections = _sections(usage, learned)
     name = plain(directory_name(status.dagdir), TITLE_LIMIT)
-    notes = footnote_keys(block for section in sections for block in section.blocks)
+    notes = footnote_keys(block for blocks in sections.values() for block in blocks)
     return Report(
         title=plain(title, TITLE_LIMIT) if title else f"Report of {name}",
         dagdir=as_typed(status.dagdir),
         window=window,
         as_of=status.as_of,
         live=status.live,
-        verdict=verdict,
+        verdict=_verdict(make_health(stats)) if whole else "",
         headline=_headline(usage, digits),
         metadata=tuple(_lead(status, window, None if zone is None else str(zone))),
         sections=sections,
@@ -195,11 +192,11 @@ WARNINGS: Final = 5
 """Number of warnings shown; ``status --json`` has them all."""
 
 
-def _sections(usage: ReportUsage, learning: Section | None) -> Iterable[Section]:
-    yield Section("Totals", (tables.totals(usage),))
-    if learning is not None:
-        yield learning
-    blocks: Mapping[str, tuple[Block | None, ...]] = {
+def _sections(usage: ReportUsage, learned: tuple[Block, ...]) -> Mapping[str, tuple[Block, ...]]:
+    """The tables and figures that have data, by the heading of their section."""
+    wanted: Mapping[str, tuple[Block | None, ...]] = {
+        "Totals": (tables.totals(usage),),
+        "Learning": learned,
         "GPU models": (tables.gpu_table(usage),),
         "Resources": (tables.site_table(usage), tables.site_gpu_table(usage)),
         "Over time": (*_over_time(usage), tables.period_table(usage)),
@@ -212,10 +209,11 @@ def _sections(usage: ReportUsage, learning: Section | None) -> Iterable[Section]
         "Transfers": (tables.bytes_table(usage), tables.transfer_table(usage)),
         "Runs": (tables.label_table(usage), tables.run_table(usage)),
     }
-    for heading, wanted in blocks.items():
-        present = tuple(block for block in wanted if block is not None)
-        if present:
-            yield Section(heading, present)
+    present = {
+        heading: tuple(block for block in blocks if block is not None)
+        for heading, blocks in wanted.items()
+    }
+    return {heading: blocks for heading, blocks in present.items() if blocks}
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -239,7 +237,7 @@ def _over_time(usage: ReportUsage) -> Iterable[ReportFigure]:
     series = usage.series
     if series is None:
         return
-    several = len(series.windows) > 1
+    several = len(series.edges) > 2
     spent = several and any(map(sum, (series.goodput, series.badput, series.running)))
     if any(series.epochs):
         yield _epochs(usage, series)
@@ -251,15 +249,9 @@ def _over_time(usage: ReportUsage) -> Iterable[ReportFigure]:
         yield _contributions(series)
 
 
-def _edges(series: UsageSeries) -> tuple[datetime, ...]:
-    starts = [window.since for window in series.windows if window.since is not None]
-    last = series.windows[-1].until
-    return (*starts, *([last] if last is not None else []))
-
-
 def _time_range(usage: ReportUsage, series: UsageSeries) -> tuple[datetime, datetime]:
     """Return first and last time of lines: the first event, and the end of the data."""
-    edges = _edges(series)
+    edges = series.edges
     first, last = usage.ledger.first_time or edges[0], usage.ledger.as_of or edges[-1]
     return max(edges[0], first), min(edges[-1], last)
 
@@ -288,7 +280,7 @@ def _hours(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
         band("running", series.running, SKY),
     )
     first, last = _time_range(usage, series)
-    edges = (first, *_edges(series)[1:-1], last)
+    edges = (first, *series.edges[1:-1], last)
     digits = hours_digits(sum(band.values[-1] for band in bands))
     ends = ", ".join(f"{exact_hours(band.values[-1], digits)} {band.name}" for band in bands)
     return ReportFigure(
@@ -308,7 +300,7 @@ def _per_period(series: UsageSeries) -> ReportFigure:
     return ReportFigure(
         "per_period",
         f"Completed epochs per {per}.",
-        TimeChart(_edges(series), bands, f"epochs per {per}", "bars"),
+        TimeChart(series.edges, bands, f"epochs per {per}", "bars"),
         f"At most {count(highest, 'epoch')} in a {per}, {sum(values) / len(values):.1f} on average "
         f"over {count(len(values), per)}.",
         footnote="epochs",
@@ -332,7 +324,7 @@ def _contributions(series: UsageSeries) -> ReportFigure:
     return ReportFigure(
         "contributions",
         f"GPU-hours per {per} by resource.",
-        TimeChart(_edges(series), tuple(bands), f"GPU-hours per {per}", "bars"),
+        TimeChart(series.edges, tuple(bands), f"GPU-hours per {per}", "bars"),
         f"GPU-hours by resource: {sums}.",
         footnote="gpu_hours",
     )

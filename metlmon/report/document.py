@@ -143,20 +143,14 @@ class ReportFigure(Struct, frozen=True):
 Block = ReportTable | Totals | ReportFigure
 
 
-class Section(Struct, frozen=True):
-    """A section with its heading."""
-
-    heading: str
-    blocks: tuple[Block, ...]
-
-
 class Report(Struct, frozen=True):
     """A report.
 
     ``metadata``: subject and time; ``verdict``: the first line of Health, with what to do, empty
-    for a window of time; ``headline``: the totals in one sentence; ``limitations``: limitations of
-    the numbers; ``definitions``: by the key that columns and figures have as their footnote, in the
-    order of their numbers; ``hours_digits``: decimals of all hours.
+    for a window of time; ``headline``: the totals in one sentence; ``sections``: tables and figures
+    by heading; ``limitations``: limitations of the numbers; ``definitions``: by the key that
+    columns and figures have as their footnote, in the order of their numbers; ``hours_digits``:
+    decimals of all hours.
 
     Sentences and headings speak of epochs and GPU-hours: :meth:`prose` adapts them.
     """
@@ -169,7 +163,7 @@ class Report(Struct, frozen=True):
     verdict: str
     headline: str
     metadata: tuple[tuple[str, str], ...]
-    sections: tuple[Section, ...]
+    sections: Mapping[str, tuple[Block, ...]]
     limitations: tuple[str, ...]
     definitions: Mapping[str, str]
     hours_digits: int
@@ -178,8 +172,8 @@ class Report(Struct, frozen=True):
 
     def blocks(self) -> Iterable[Block]:
         """Yield all tables and figures in order."""
-        for section in self.sections:
-            yield from section.blocks
+        for blocks in self.sections.values():
+            yield from blocks
 
     def prose(self, text: str) -> str:
         """A sentence or heading in the terms of this ensemble, on one visible line.

@@ -15,11 +15,10 @@ from metlmon.report.document import (
     CurveLine,
     ReportFigure,
     ReportTable,
-    Section,
     row_of,
 )
 from metlmon.stats.curves import Curves, MetricCurve, course_text, curves_summary
-from metlmon.stats.sweep import Grid, Point
+from metlmon.stats.sweep import Axis, Grid, Point
 from metlmon.tables.curves import BEST_VALUE
 from metlmon.tables.layout import Column, Kind
 from metlmon.tables.sweep import axis_name, labels, value_text
@@ -34,18 +33,18 @@ COLOURS: Final = (0, 3, 2, 1, 5, 4, 6)
 NAME_LIMIT: Final = 40
 
 
-def learning_section(curves: Curves, grid: Grid | None) -> Section | None:
-    """The section on the primary metric; None if no run has a value of it."""
+def learning(curves: Curves, grid: Grid) -> tuple[Block, ...]:
+    """The figure and the tables of the primary metric; none if no run has a value of it."""
     known = [curve for curve in curves.curves_with_values if _finite(curve)]
     if not known:
-        return None
+        return ()
     # The best first; without a goal in the order of the runs.
     sign = {"max": -1.0, "min": 1.0, None: 0.0}[curves.goal]
     ranked = sorted(known, key=lambda each: sign * each.best.value if each.best else math.inf)
     blocks: list[Block] = [_figure(curves, ranked), _best_runs(curves, ranked, grid)]
-    if grid is not None and grid.rows is not None and grid.goal is not None:
-        blocks.append(_sweep_table(grid))
-    return Section("Learning", tuple(blocks))
+    if grid.rows is not None and grid.goal is not None:
+        blocks.append(_sweep_table(grid, grid.rows))
+    return tuple(blocks)
 
 
 def _finite(curve: MetricCurve) -> list[tuple[int, float]]:
@@ -80,14 +79,13 @@ def _figure(curves: Curves, ranked: list[MetricCurve]) -> ReportFigure:
 # --- tables -----------------------------------------------------------------------------------
 
 
-def _best_runs(curves: Curves, ranked: list[MetricCurve], grid: Grid | None) -> ReportTable:
+def _best_runs(curves: Curves, ranked: list[MetricCurve], grid: Grid) -> ReportTable:
     better = {"max": "higher", "min": "lower"}.get(curves.goal or "", "")
     name = clip(curves.metric, NAME_LIMIT)
-    swept = [] if grid is None else [variable.name for variable in grid.sweep.variables]
 
     def swept_value(variable: str) -> Callable[[MetricCurve], str | None]:
         def value(curve: MetricCurve) -> str | None:
-            if grid is None or curve.key not in grid.sweep.runs:
+            if curve.key not in grid.sweep.runs:
                 return None
             (found,) = grid.sweep.values(curve.key, [variable])
             return None if found is None else value_text(found)
@@ -97,8 +95,8 @@ def _best_runs(curves: Curves, ranked: list[MetricCurve], grid: Grid | None) -> 
     columns: tuple[Column[MetricCurve], ...] = (
         Column("run", lambda curve: curve.run, title="Run"),
         *(
-            Column(f"var_{each}", swept_value(each), title=clip(each, NAME_LIMIT), drop=4)
-            for each in swept
+            Column(f"var_{name}", swept_value(name), title=clip(name, NAME_LIMIT), drop=4)
+            for name in (variable.name for variable in grid.sweep.variables)
         ),
         replace(BEST_VALUE, title=f"Best {name}", drop=0),
         Column(
@@ -126,9 +124,8 @@ def _last(curve: MetricCurve) -> float | None:
     return None if last is None or not math.isfinite(last.value) else last.value
 
 
-def _sweep_table(grid: Grid) -> ReportTable:
-    rows, columns = grid.rows, grid.columns
-    assert rows is not None
+def _sweep_table(grid: Grid, rows: Axis) -> ReportTable:
+    columns = grid.columns
     row_labels = labels(rows)
     column_labels = {} if columns is None else labels(columns)
     heads = column_labels or {(): "best"}

@@ -35,7 +35,6 @@ MARK: Final = "[//]: # (metlmon report)"
 
 
 def render_markdown(report: Report) -> str:
-    """Return the Markdown document."""
     return "\n".join(_document(report)).rstrip() + "\n"
 
 
@@ -45,9 +44,9 @@ def _document(report: Report) -> Iterable[str]:
         yield from (f"**Health: {_text(report.verdict)}**", "")
     yield from (_prose(report, report.headline), "")
     yield from (f"- {_text(name)}: {_text(value)}" for name, value in report.metadata)
-    for section in report.sections:
-        yield from ("", f"## {_prose(report, section.heading)}", "")
-        for block in section.blocks:
+    for heading, blocks in report.sections.items():
+        yield from ("", f"## {_prose(report, heading)}", "")
+        for block in blocks:
             if isinstance(block, ReportTable):
                 yield from _table(report, block)
             elif isinstance(block, Totals):

@@ -49,12 +49,10 @@ class BoxPlot(Struct, frozen=True):
 
     @property
     def minimum(self) -> float:
-        """The smallest value."""
         return min((self.lower_whisker, *self.outliers))
 
     @property
     def maximum(self) -> float:
-        """The largest value."""
         return max((self.upper_whisker, *self.outliers))
 
 
@@ -76,10 +74,10 @@ class TransferGroup(Struct, frozen=True):
 
 
 class UsageSeries(Struct, frozen=True):
-    """Epochs completed, and GPU-seconds by outcome and by site, in adjacent windows."""
+    """Epochs completed, and GPU-seconds by outcome and by site, between adjacent ``edges``."""
 
     unit: Unit
-    windows: tuple[TimeWindow, ...]
+    edges: tuple[datetime, ...]
     epochs: tuple[int, ...]
     goodput: tuple[float, ...]
     badput: tuple[float, ...]
@@ -244,7 +242,7 @@ def _series(
     largest = sorted(by_site.items(), key=lambda item: (-sum(item[1]), str(item[0])))
     return UsageSeries(
         unit=unit,
-        windows=windows,
+        edges=(*starts, windows[-1].until or span[1]),
         epochs=tuple(epochs),
         **{kind: tuple(sums) for kind, sums in by_kind.items()},
         sites={name: tuple(values) for name, values in largest},
