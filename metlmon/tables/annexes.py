@@ -50,7 +50,6 @@ WHAT_IT_IS: Final = (
 
 
 def state_symbol(row: Annex) -> Symbol:
-    """The symbol of the state of an annex."""
     never_seen = row.state is AnnexState.NEVER_SEEN
     return NOT_LOGGED if never_seen and row.jobs_started else STATES[row.state]
 

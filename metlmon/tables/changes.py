@@ -80,7 +80,6 @@ def columns(runs: Sequence[Run], this_year: int | None) -> list[Column[Change]]:
 
 
 def filter_text(change: Change) -> str:
-    """What the filter searches."""
     word = SYMBOLS[change.kind].word
     return searched(word, what_text(change), change.site, *change.runs.values())
 

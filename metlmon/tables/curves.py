@@ -111,7 +111,6 @@ def alarm_order(curve: MetricCurve) -> tuple[object, ...]:
 
 
 def filter_text(curve: MetricCurve) -> str:
-    """Return the text of a curve that the filter searches."""
     return searched(curve.run, curve.uuid, curve.dag, curve.label, curve_symbol(curve).word)
 
 
@@ -237,7 +236,6 @@ Write = Callable[[float], str]
 def value_cell(
     point: Point | None, style: TextStyle = PLAIN, write: Write = formatting.metric
 ) -> Line:
-    """Render a value."""
     if point is None:
         return UNKNOWN_CELL
     not_finite = not math.isfinite(point.value)

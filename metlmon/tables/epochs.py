@@ -61,7 +61,6 @@ def key_of(row: Epoch) -> str:
 
 
 def filter_text(row: Epoch) -> str:
-    """The text of an epoch that a filter searches."""
     jobs = [formatting.job_id(*job) for job in row.jobs]
     parts = [row.node, row.dag, STATES[row.state].word, row.target, row.site, row.gpu]
     parts += [row.trained_on, row.hold_reason, *jobs]

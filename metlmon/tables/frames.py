@@ -122,10 +122,6 @@ def _epoch(entry: Any) -> int | None:
     return None if entry.epoch is None else epoch_number(entry.epoch)
 
 
-def _latest_epoch(entry: Any) -> int | None:
-    return None if entry.latest is None else _epoch(entry.latest)
-
-
 def _success(name: str) -> Of:
     return lambda epoch: None if epoch.success is None else getattr(epoch.success, name)
 
@@ -174,7 +170,9 @@ RUNS: Final = (
     _count("epochs_inferred", "epochs taken for completed because a later one was submitted"),
     _count("epochs_skipped", "epochs that PRE_SKIP ended: they trained nothing"),
     _time("began", "first submission of any of its nodes"),
-    _count("latest_epoch", "highest epoch submitted, from 1", _latest_epoch),
+    _count(
+        "latest_epoch", "highest epoch submitted, from 1", lambda e: e.latest and _epoch(e.latest)
+    ),
     _text("latest_node", "node of that epoch", _latest("node")),
     _count("latest_cluster", "its job: cluster", _latest("cluster")),
     _count("latest_proc", "its job: proc", _latest("proc")),

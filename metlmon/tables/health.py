@@ -357,7 +357,6 @@ def with_removal_clocks(
 
 
 def filter_text(health: Health, entry: HealthEntry) -> str:
-    """The text of an entry that a filter searches."""
     parts = [entry.kind, KINDS[entry.kind].title, entry.text, entry.heading]
     parts += [entry.reason, entry.advice, entry.site, entry.code_name, entry.policy, entry.dag]
     parts += [health.label_of(run) for run in entry.runs]

@@ -14,7 +14,6 @@ from metlmon.text.spans import Line, file_name, line
 
 
 def filter_text(row: Job) -> str:
-    """The text of a job that a filter searches."""
     names = formatting.job_id(row.cluster, row.proc), row.run, row.uuid, row.node_name, row.dag
     return searched(*names, row.site, row.target, STATES[row.state].word)
 

@@ -67,7 +67,7 @@ def columns(errors: Errors = NO_ERRORS, of_dags: bool = False) -> list[Column[Tr
             maximum=60,
             identifies=lambda item: _identity(item[0]),
         ),
-        *([dag_column(_dag, same_names=True)] if of_dags else []),
+        *([dag_column(lambda item: item[1].dag if item[1] else "", True)] if of_dags else []),
         Column(
             "state",
             lambda item: STATES[item[1].state] if item[1] else "",
@@ -119,10 +119,6 @@ def columns(errors: Errors = NO_ERRORS, of_dags: bool = False) -> list[Column[Tr
             grow=90,
         ),
     ]
-
-
-def _dag(item: TreeItem) -> str:
-    return item[1].dag if item[1] is not None else ""
 
 
 def _mark(row: TreeRow) -> str:

@@ -129,7 +129,6 @@ def overruled_state(state: State) -> Line:
 
 
 def filter_text(row: Run) -> str:
-    """The text of a run that a filter searches."""
     parts = [row.run, row.uuid, row.dag, STATES[row.state].word, *gate_sentences(row)]
     parts += [formatting.BETWEEN] * row.is_between_epochs
     parts += [sign.word] if (sign := gate_symbol(row)) is not None else []

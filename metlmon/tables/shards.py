@@ -226,14 +226,12 @@ def urgency(shard: Shard) -> tuple[object, ...]:
 
 
 def filter_text(shard: Shard) -> str:
-    """Return the text of a shard that the filter searches."""
     job = formatting.job_id(*shard.job) if shard.job is not None else None
     straggler = "straggler" if shard.is_straggler else None
     return searched(shard.node, STATES[shard.state].word, shard.site, job, straggler)
 
 
 def columns(bag: Bag) -> Sequence[Column[Shard]]:
-    """Return the columns of the list."""
     longest = max((shard.seconds or 0.0 for shard in bag.shards), default=0.0)
     if bag.durations is not None and bag.durations.median > 0:
         longest = min(longest, BAR_MEDIANS * bag.durations.median)

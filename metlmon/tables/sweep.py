@@ -84,23 +84,17 @@ def axis_name(axis: Axis) -> str:
     return " + ".join(clip(name, NAME_LIMIT) for name in axis.names)
 
 
-def point_text(axis: Axis, values: Point, full: bool = False) -> str:
-    """``lr 0.1, width 64``; long values are shortened unless ``full``."""
-    texts = [value_text(item) for item in values]
-    if not full:
-        texts = [
-            short_values(point[i] for point in axis.points)[item] for i, item in enumerate(values)
-        ]
-    return ", ".join(
-        f"{clip(name, NAME_LIMIT)} {item}" for name, item in zip(axis.names, texts, strict=True)
-    )
-
-
 def cell_point_text(grid: Grid, cell: GridCell, full: bool = False) -> str:
-    """The point of a cell: ``lr 0.1, width 64``, shortened unless ``full``."""
-    parts = [point_text(grid.rows, cell.row, full)] if grid.rows is not None else []
-    parts += [point_text(grid.columns, cell.column, full)] if grid.columns is not None else []
-    return ", ".join(parts)
+    """The point of a cell: ``lr 0.1, width 64``; long values are shortened unless ``full``."""
+    texts = []
+    for axis, point in ((grid.rows, cell.row), (grid.columns, cell.column)):
+        if axis is None:
+            continue
+        for place, name in enumerate(axis.names):
+            value, values = point[place], [each[place] for each in axis.points]
+            shown = value_text(value) if full else short_values(values)[value]
+            texts.append(f"{clip(name, NAME_LIMIT)} {shown}")
+    return ", ".join(texts)
 
 
 def cell_value_text(cell: GridCell) -> str:

@@ -57,12 +57,10 @@ SymbolOf = Callable[[Execution], Symbol]
 
 
 def outcome_symbol(entry: Execution) -> Symbol:
-    """The symbol of an execution by outcome."""
     return {"goodput": GOODPUT, "badput": BADPUT, "running": RUNNING}[entry.kind]
 
 
 def site_symbol(symbols: Mapping[str | None, Symbol]) -> SymbolOf:
-    """The symbol of an execution by site."""
     return lambda entry: symbols[entry.site]
 
 
