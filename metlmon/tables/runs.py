@@ -144,55 +144,23 @@ def columns(
     streams: Mapping[JobId, Streamed] = NO_STREAMS,
     figures: RunFigures | None = None,
     metrics: MetricSettings | None = None,
+    *,
+    every: bool = False,
 ) -> list[Column[Run]]:
-    """The columns of the overview that are informative for these runs.
+    """The columns of the overview that are informative for these runs; ``every``: all of them.
 
     ``streams``: progress lines of running jobs. ``figures``: what statistics add; None while
     unknown. ``metrics``: settings of the metric columns; None omits these. If all runs have ended,
     their wall time and hours replace the time in state. If runs of several DAGs have the same name,
     the DAG identifies the run.
     """
-    measured = metrics is not None and has_metrics(figures, rows)
+    measured = every or (metrics is not None and has_metrics(figures, rows))
     finished = bool(rows) and all(row.has_ended for row in rows)
-    columns = every_column(
-        rows,
-        streams=streams,
-        figures=figures,
-        metrics=metrics,
-        measured=measured,
-        finished=finished,
-    )
-    absent = {"since"} if finished else {"wall", "hours"}
-    absent |= set() if measured else {"last", "best", "curve"}
-    absent |= {"curve"} if max((row.epochs_total for row in rows), default=0) < 2 else set()
-    # A column of dashes would take room from names.
-    absent |= {
-        column.name
-        for column in columns
-        if column.name in _OF_JOBS and all(column.value(row) is None for row in rows)
-    }
-    absent |= {"dag"} if len({row.dag for row in rows}) < 2 else set()
-    if rows and not any(row.dag for row in rows):
-        absent |= set() if any(_epoch(row) for row in rows) else {"epoch"}
-        absent |= set() if any(row.uuid and row.uuid != row.run for row in rows) else {"uuid"}
-    return [column for column in columns if column.name not in absent]
-
-
-def every_column(
-    rows: Sequence[Run] = (),
-    *,
-    streams: Mapping[JobId, Streamed] = NO_STREAMS,
-    figures: RunFigures | None = None,
-    metrics: MetricSettings | None = None,
-    measured: bool = True,
-    finished: bool = False,
-) -> list[Column[Run]]:
-    """All columns of the overview, including those that are absent in some ensembles."""
     same_names = have_same_names(rows)
     digits = max((len(epochs_text(row)) for row in rows), default=3)
     unit = rows[0].hours.measure.short if rows else "GPU-h"
     late = measured or finished
-    return [
+    found = [
         name_column(
             "run",
             lambda row: clip(row.run, 80),
@@ -311,6 +279,22 @@ def every_column(
             short=6,
         ),
     ]
+    if every:
+        return found
+    absent = {"since"} if finished else {"wall", "hours"}
+    absent |= set() if measured else {"last", "best", "curve"}
+    absent |= {"curve"} if max((row.epochs_total for row in rows), default=0) < 2 else set()
+    # A column of dashes would take room from names.
+    absent |= {
+        column.name
+        for column in found
+        if column.name in _OF_JOBS and all(column.value(row) is None for row in rows)
+    }
+    absent |= {"dag"} if len({row.dag for row in rows}) < 2 else set()
+    if rows and not any(row.dag for row in rows):
+        absent |= set() if any(_epoch(row) for row in rows) else {"epoch"}
+        absent |= set() if any(row.uuid and row.uuid != row.run for row in rows) else {"uuid"}
+    return [column for column in found if column.name not in absent]
 
 
 _OF_JOBS: Final = frozenset({"since", "gpu", "job", "try"})

@@ -451,8 +451,12 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
     ]
 
 
-def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
-    """The columns of causes; the cursor's details show where they cost hours."""
+def cause_columns(rows: Sequence[Cause], usage: Usage, *, places: bool = True) -> list[Column[Any]]:
+    """The columns of causes; ``places``: with the sites and GPU models where they cost hours."""
+    where = [
+        _places_column("at", usage.sites, {}, drop=4),
+        _places_column("on", usage.gpus, gpu_names(usage), drop=5),
+    ]
     largest = max((row.badput for row in rows), default=0.0)
 
     def what(row: Cause, max_width: int | None) -> Line:
@@ -490,6 +494,7 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
             grow=24,
         ),
         Column("code", code_of, drop=2),
+        *(where if places else []),
         Column(
             "ended",
             lambda row: OUTCOMES[row.outcomes[0]] if row.outcomes else "",
@@ -511,18 +516,8 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
     ]
 
 
-def cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
-    """The columns of causes, with the sites and GPU models where they cost hours."""
-    columns = _cause_columns(rows, usage)
-    columns[4:4] = [
-        _places_column("at", "AT", usage.sites, {}, drop=4),
-        _places_column("on", "ON", usage.gpus, gpu_names(usage), drop=5),
-    ]
-    return columns
-
-
 def _places_column(
-    name: str, title: str, groups: Sequence[GroupUsage], names: Mapping[str | None, str], drop: int
+    name: str, groups: Sequence[GroupUsage], names: Mapping[str | None, str], drop: int
 ) -> Column[Cause]:
     """Where a cause lost hours; for several places, how many at each."""
 
@@ -535,7 +530,7 @@ def _places_column(
     def cell(row: Cause, width: int | None) -> Line:
         return crop(line(places(row)), width or MAX_PLACES_WIDTH)
 
-    return Column(name, places, title=title, drop=drop, cell=cell, maximum=60)
+    return Column(name, places, drop=drop, cell=cell, maximum=60)
 
 
 def _where_lost(
@@ -1067,7 +1062,8 @@ CAUSES: Final = View(
     rows=lambda usage: usage.causes,
     selects=lambda row: UsageFilter(cause=row.key),
     names=_cause_names,
-    columns=_cause_columns,
+    # The cursor's details show where they cost hours.
+    columns=partial(cause_columns, places=False),
     details=_cause_details,
 )
 PROFILES: Final = View(

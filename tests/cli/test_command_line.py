@@ -94,7 +94,7 @@ def test_sections_are_listed_and_found_by_prefix(capsys: Captured) -> None:
 
 def test_columns_of_the_overview_are_explained(capsys: Captured) -> None:
     printed = text_output("help", capsys, "columns")
-    for column in runs.every_column():
+    for column in runs.columns([], every=True):
         assert column.doc
         assert re.search(rf"^{re.escape(column.title)}  .*{re.escape(column.doc)}$", printed, re.M)
 

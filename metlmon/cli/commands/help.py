@@ -56,7 +56,7 @@ def _print_columns() -> None:
         Column("doc", lambda column: column.doc, title="MEANING"),
     ]
     for title, columns in (
-        ("Overview, and metlmon status", runs.every_column()),
+        ("Overview, and metlmon status", runs.columns([], every=True)),
         ("Nodes", nodes.columns()),
         ("Estimates, and metlmon estimate", estimates.columns([], None)),
         ("Home", home.columns([], None, datetime.min)),
