@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -60,6 +60,13 @@ _VERSION: Final = re.compile(r"version_(\d{1,9})")
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
 
 
+class SourceNode(NamedTuple):
+    """A node of an old DAG."""
+
+    dag: Dag
+    node: Node
+
+
 class ContinuedRun(Struct, frozen=True):
     """A run that is continued.
 
@@ -68,6 +75,8 @@ class ContinuedRun(Struct, frozen=True):
     ``checkpoint``: the checkpoint to start from, relative to the DAG file.
     """
 
+    json_omits: ClassVar = frozenset({"dag", "nodes", "old_run", "checkpoint_value"})
+
     run: str
     uuid: str
     reason: str
@@ -75,27 +84,19 @@ class ContinuedRun(Struct, frozen=True):
     first_epoch: int
     last_epoch: int
     checkpoint: str | None
-
-
-class SourceNode(NamedTuple):
-    """A node of an old DAG."""
-
     dag: Dag
-    node: Node
-
-
-class ContinuedRunPlan(NamedTuple):
-    """A run that is continued, with one source node per epoch, from any DAG.
-
-    ``dag``: the DAG that continued the run last. ``checkpoint``: value of
-    ``continue_from_checkpoint`` for nodes that lack it in the old DAG.
-    """
-
-    continued: ContinuedRun
-    run: RunNodes
-    dag: Dag
+    """The old DAG that continued it last."""
     nodes: Mapping[int, SourceNode]
-    checkpoint: str
+    """A source node for each old epoch, from any DAG."""
+    old_run: RunNodes
+    """Its nodes in all old DAGs."""
+    checkpoint_value: str
+    """The value of ``continue_from_checkpoint`` for nodes that lack it in the old DAG."""
+
+    @property
+    def epochs(self) -> range:
+        """The epochs to train."""
+        return range(self.first_epoch, self.last_epoch + 1)
 
 
 class ExcludedRun(Struct, frozen=True):
@@ -132,31 +133,30 @@ def continuation(
     know all DAGs of ``directory``, as each of them may have trained epochs of these runs. Raises
     PlanError if nothing can be continued.
     """
-    plans: list[ContinuedRunPlan] = []
+    runs: list[ContinuedRun] = []
     excluded: list[ExcludedRun] = []
-    for run in _select_runs(builder, wanted, dag_file):
-        plan = _continued_run(builder, directory, run, epochs=epochs, dag_file=dag_file)
-        if isinstance(plan, ContinuedRunPlan):
-            plans.append(plan)
-        elif plan is not None or wanted:
-            reason = plan or "it has all its epochs; --epochs N gives it more"
-            excluded.append(ExcludedRun(builder.derivation.run_name(run), run.uuid, reason))
-    dags = list(dict.fromkeys(plan.dag.key for plan in plans))
-    bases = {_base_name_of_dag(builder, builder.dags[key]) for key in dags}
+    for old_run in _select_runs(builder, wanted, dag_file):
+        run = _continued_run(builder, directory, old_run, epochs=epochs, dag_file=dag_file)
+        if isinstance(run, ContinuedRun):
+            runs.append(run)
+        elif run is not None or wanted:
+            reason = run or "it has all its epochs; --epochs N gives it more"
+            excluded.append(ExcludedRun(builder.derivation.run_name(old_run), old_run.uuid, reason))
+    dags = {run.dag.key: run.dag for run in runs}
+    bases = {_base_name_of_dag(builder, dag) for dag in dags.values()}
     if len(bases) > 1:
-        names = ", ".join(sorted(Path(builder.dags[key].file).name for key in dags))
+        names = ", ".join(sorted(Path(dag.file).name for dag in dags.values()))
         raise PlanError(
             f"the runs are of several DAGs ({names}): name those of one, or give its DAG file"
         )
-    files = tuple(builder.dags[key].file for key in dags)
-    if not plans:
-        return Continuation(None, files, (), tuple(excluded))
-    _refuse_active_dags(builder, plans)
+    if not runs:
+        return Continuation(None, (), (), tuple(excluded))
+    _refuse_active_dags(builder, runs)
     name = _free_name(builder, directory, bases.pop())
     return Continuation(
-        plan=ContinuationBuilder(builder, directory, name, plans).plan(),
-        source_files=files,
-        runs=tuple(plan.continued for plan in plans),
+        plan=ContinuationBuilder(builder, directory, name, runs).plan(),
+        source_files=tuple(dag.file for dag in dags.values()),
+        runs=tuple(runs),
         excluded=tuple(excluded),
     )
 
@@ -282,7 +282,7 @@ def _continued_run(
     run: RunNodes,
     epochs: int | None,
     dag_file: str | None,
-) -> ContinuedRunPlan | str | None:
+) -> ContinuedRun | str | None:
     """How the run is continued; a reason if it cannot be; None if it is complete."""
     run_state = builder.run_states[run.key]
     home = builder.derivation.naming_node(run)
@@ -320,7 +320,7 @@ def _continued_run(
         first, folder = done + 1, checkpoint.folder
         if first > last:
             return _too_few_epochs(epochs, done)
-    continued = ContinuedRun(
+    return ContinuedRun(
         run=builder.runs.parts[home].run,
         uuid=run.uuid,
         reason=reason,
@@ -328,8 +328,11 @@ def _continued_run(
         first_epoch=first,
         last_epoch=last,
         checkpoint=folder,
+        dag=dag,
+        nodes=nodes,
+        old_run=run,
+        checkpoint_value=checkpoint.value,
     )
-    return ContinuedRunPlan(continued, run, dag, nodes, checkpoint=checkpoint.value)
 
 
 def _too_few_epochs(epochs: int | None, done: int | None) -> str | None:
@@ -363,13 +366,13 @@ def _base_name_of_dag(builder: SnapshotBuilder, dag: Dag) -> str:
     return numbered[1] if any(pair <= dags for dags in run_dags) else name
 
 
-def _refuse_active_dags(builder: SnapshotBuilder, plans: Sequence[ContinuedRunPlan]) -> None:
+def _refuse_active_dags(builder: SnapshotBuilder, runs: Sequence[ContinuedRun]) -> None:
     """Raise PlanError if any DAG with nodes of these runs may still run them.
 
     This includes DAGs that have not reached these nodes yet, and the parent of a sub-DAG that
     failed, which may start it again.
     """
-    for key in dict.fromkeys(key for plan in plans for key, _ in plan.run.nodes()):
+    for key in dict.fromkeys(key for run in runs for key, _ in run.old_run.nodes()):
         dag = builder.dags[key]
         _refuse_if_running(builder, dag)
         if dag.top != key and builder.ensemble.dag_state(key)[0] is not DagState.DONE:
@@ -417,7 +420,7 @@ class ContinuationBuilder:
     """Builds the DAG ``name`` that continues these runs."""
 
     def __init__(
-        self, builder: SnapshotBuilder, directory: Path, name: str, runs: Sequence[ContinuedRunPlan]
+        self, builder: SnapshotBuilder, directory: Path, name: str, runs: Sequence[ContinuedRun]
     ) -> None:
         self._builder, self._directory, self._name, self._runs = builder, directory, name, runs
         self._source_dags: dict[str, tuple[Dag, Workflow]] = {}
@@ -429,8 +432,8 @@ class ContinuationBuilder:
         """Return the plan of the DAG. Raises PlanError."""
         nodes: dict[str, GraphNode] = {}
         edges: list[tuple[str, str]] = []
-        for run_plan in self._runs:
-            for node, parents in self._run_nodes(run_plan):
+        for run in self._runs:
+            for node, parents in self._run_nodes(run):
                 if node.name in nodes:
                     text = f"two of the runs have a node {node.name}: continue them one by one"
                     raise PlanError(text)
@@ -445,7 +448,7 @@ class ContinuationBuilder:
         )
         graph = Graph(graph_nodes, tuple(edges), retries, lines, unless_exit)
         dag_file = f"{self._name}.dag"
-        sources = ", ".join(dict.fromkeys(run_plan.dag.file for run_plan in self._runs))
+        sources = ", ".join(dict.fromkeys(run.dag.file for run in self._runs))
         text = write_dag.dag_text(graph, self._name, f"goes on with {sources}")
         if "\ufffd" in text:
             number = text[: text.index("\ufffd")].count("\n") + 1
@@ -467,24 +470,23 @@ class ContinuationBuilder:
 
     # --- the nodes of a run -------------------------------------------------------------------
 
-    def _run_nodes(self, run_plan: ContinuedRunPlan) -> Iterator[tuple[GraphNode, list[str]]]:
+    def _run_nodes(self, run: ContinuedRun) -> Iterator[tuple[GraphNode, list[str]]]:
         """The nodes of one run, each with the names of its parents."""
-        continued, old_nodes = run_plan.continued, run_plan.nodes
-        self._sites = self._planned_sites(run_plan)
-        kinds = self._evaluation_kinds(run_plan)
+        self._sites = self._planned_sites(run)
+        kinds = self._evaluation_kinds(run)
         before: list[str] = []
-        for epoch in range(continued.first_epoch, continued.last_epoch + 1):
-            nearest = max((number for number in old_nodes if number <= epoch), default=None)
+        for epoch in run.epochs:
+            nearest = max((number for number in run.nodes if number <= epoch), default=None)
             if nearest is None:
-                text = f"no DAG file here has epoch {epoch + 1} of {continued.run}, nor one before"
+                text = f"no DAG file here has epoch {epoch + 1} of {run.run}, nor one before"
                 remedy = "put the DAG file that has it beside this"
-                raise PlanError(f"{run_plan.dag.file}: {text}; {remedy}")
-            source, shift = old_nodes[nearest], epoch - nearest
-            training = self._new_node(run_plan, source, epoch, shift, role=NodeRole.TRAIN)
+                raise PlanError(f"{run.dag.file}: {text}; {remedy}")
+            source, shift = run.nodes[nearest], epoch - nearest
+            training = self._new_node(run, source, epoch, shift, role=NodeRole.TRAIN)
             yield training, before
             before = [training.name]
-            next_source = old_nodes.get(epoch + 1)
-            evaluations = [(evaluation, 0) for evaluation in self._evaluations(run_plan, source)]
+            next_source = run.nodes.get(epoch + 1)
+            evaluations = [(evaluation, 0) for evaluation in self._evaluations(run, source)]
             if shift:
                 evaluations = [
                     (kind[max(kind)], epoch - max(kind))
@@ -493,50 +495,47 @@ class ContinuationBuilder:
                 ]
             for evaluation, shift in evaluations:
                 role = NodeRole.EVALUATE
-                node = self._new_node(run_plan, evaluation, epoch, shift, role=role)
+                node = self._new_node(run, evaluation, epoch, shift, role=role)
                 yield node, [training.name]
                 if next_source is not None and next_source.node.name in evaluation.node.children:
                     before.append(node.name)
 
-    def _planned_sites(self, run_plan: ContinuedRunPlan) -> dict[int, str]:
+    def _planned_sites(self, run: ContinuedRun) -> dict[int, str]:
         """The site of each old and added epoch, as far as the DAG files specify it.
 
         An added epoch has the site that the run has not used for the longest time.
         """
         sites: dict[int, str] = {}
-        for number, source in sorted(run_plan.nodes.items()):
+        for number, source in sorted(run.nodes.items()):
             if (site := variable(source.node, SITE_VARIABLE)) is None:
                 return {}
             sites[number] = site
-        for epoch in range(max(sites) + 1, run_plan.continued.last_epoch + 1):
+        for epoch in range(max(sites) + 1, run.last_epoch + 1):
             last_epoch_at = {site: number for number, site in sites.items()}
             sites[epoch] = min(last_epoch_at, key=last_epoch_at.__getitem__)
         return sites
 
-    def _evaluation_kinds(
-        self, run_plan: ContinuedRunPlan
-    ) -> dict[tuple[str, str], dict[int, SourceNode]]:
+    def _evaluation_kinds(self, run: ContinuedRun) -> dict[tuple[str, str], dict[int, SourceNode]]:
         """The side nodes of a run by epoch, by their name without the number."""
         kinds: dict[tuple[str, str], dict[int, SourceNode]] = {}
-        continued = run_plan.continued
-        if run_plan.nodes.keys() >= set(range(continued.first_epoch, continued.last_epoch + 1)):
+        if run.nodes.keys() >= set(run.epochs):
             return kinds
-        for number, source in run_plan.nodes.items():
-            for evaluation in self._evaluations(run_plan, source):
+        for number, source in run.nodes.items():
+            for evaluation in self._evaluations(run, source):
                 before, _, behind = self._split_name(evaluation)
                 kinds.setdefault((before, behind), {})[number] = evaluation
         return kinds
 
-    def _evaluations(self, run_plan: ContinuedRunPlan, source: SourceNode) -> list[SourceNode]:
+    def _evaluations(self, run: ContinuedRun, source: SourceNode) -> list[SourceNode]:
         """The side nodes that are children of a node, in the order of the file."""
-        side_names = {name for dag, name in run_plan.run.side_nodes if dag == source.dag.key}
+        side_names = {name for dag, name in run.old_run.side_nodes if dag == source.dag.key}
         nodes = [
             source.dag.workflow.nodes[name] for name in source.node.children if name in side_names
         ]
         return [SourceNode(source.dag, node) for node in sorted(nodes, key=lambda node: node.line)]
 
     def _new_node(
-        self, run_plan: ContinuedRunPlan, source: SourceNode, epoch: int, shift: int, role: NodeRole
+        self, run: ContinuedRun, source: SourceNode, epoch: int, shift: int, role: NodeRole
     ) -> GraphNode:
         """The node of an epoch, copied from one of an old DAG that is ``shift`` epochs earlier."""
         dag, node = source
@@ -564,7 +563,7 @@ class ContinuationBuilder:
             name,
             submit,
             role=role,
-            run=run_plan.continued.run,
+            run=run.run,
             epoch=epoch,
             post=node.post.command if node.post is not None else None,
             hold=node.hold.command if node.hold is not None else None,
@@ -574,9 +573,9 @@ class ContinuationBuilder:
             noop=node.noop,
             where=f"{node.file}:{node.line}",
         )
-        variables = tuple(self._variables(graph_node, node, run_plan, dag, shift=shift))
+        variables = tuple(self._variables(graph_node, node, run, dag, shift=shift))
         graph_node = replace(graph_node, variables=variables)
-        return self._with_pre_script(graph_node, node, run_plan, dag)
+        return self._with_pre_script(graph_node, node, run, dag)
 
     def _node_as_written(self, source: SourceNode) -> Node:
         """The node as in the file, while the model's lacks its secrets. Raises PlanError."""
@@ -590,7 +589,7 @@ class ContinuationBuilder:
         return node
 
     def _with_pre_script(
-        self, graph_node: GraphNode, node: Node, run_plan: ContinuedRunPlan, dag: Dag
+        self, graph_node: GraphNode, node: Node, run: ContinuedRun, dag: Dag
     ) -> GraphNode:
         """The node with its PRE script; a gate's script gets the new DAG's rules."""
         if node.pre is None:
@@ -599,8 +598,8 @@ class ContinuationBuilder:
         if called is None:
             return replace(graph_node, pre=node.pre.command, defer=defer, skip_code=node.pre_skip)
         script, gate = called
-        uuid = run_plan.continued.uuid
-        if dag.key == run_plan.dag.key or uuid not in self._gate_by_run:
+        uuid = run.uuid
+        if dag.key == run.dag.key or uuid not in self._gate_by_run:
             self._gate_by_run[uuid] = gate
         rules = gate_config.rules_file(self._name)
         quote = script[-1:] if script.endswith(("'", '"')) else ""
@@ -629,11 +628,11 @@ class ContinuationBuilder:
         return node.name[:start], node.name[start:end], node.name[end:]
 
     def _variables(
-        self, new: GraphNode, node: Node, run_plan: ContinuedRunPlan, dag: Dag, shift: int
+        self, new: GraphNode, node: Node, run: ContinuedRun, dag: Dag, shift: int
     ) -> Iterator[VariableValue]:
         assert new.epoch is not None
         sites, old_site = self._sites, self._sites.get(new.epoch - shift)
-        epochs = run_plan.run.epochs.items()
+        epochs = run.old_run.epochs.items()
         old_epochs = 1 + max(n for n, keys in epochs if any(key == dag.key for key, _ in keys))
         attributes = {f"My.{key}": value for key, value in node.attributes.items()}
         names = set()
@@ -649,11 +648,11 @@ class ContinuationBuilder:
             elif lowered == SITE_VARIABLE.lower() and value == old_site:
                 value = sites.get(new.epoch, value)
             elif lowered == "epochs" and value == str(old_epochs):
-                value = str(run_plan.continued.last_epoch + 1)
+                value = str(run.last_epoch + 1)
             if value:
                 yield VariableValue(key, value, Precedence.NODE, new.where)
         if new.epoch and new.role is NodeRole.TRAIN and CHECKPOINT_VARIABLE not in names:
-            path, where = run_plan.checkpoint, "it goes on"
+            path, where = run.checkpoint_value, "it goes on"
             yield VariableValue(CHECKPOINT_VARIABLE, path, Precedence.NODE, where)
 
     # --- lines and rules ----------------------------------------------------------------------
@@ -687,14 +686,14 @@ class ContinuationBuilder:
         runs: dict[str, Any] = {}
         for content in contents.values():
             runs = {**content.get("runs", {}), **runs}
-        for run_plan in self._runs:
-            uuid = run_plan.continued.uuid
+        for run in self._runs:
+            uuid = run.uuid
             if uuid not in self._gate_by_run:
                 continue
             if not isinstance(runs.get(uuid), dict):
                 file = files[self._gate_by_run[uuid]]
                 raise PlanError(f"{file} does not name the run {uuid}; add it there")
-            runs[uuid] = {**runs[uuid], "since": run_plan.continued.first_epoch}
+            runs[uuid] = {**runs[uuid], "since": run.first_epoch}
         return json.dumps({**contents[first], "dag": self._name, "runs": runs}, indent=1) + "\n"
 
 
