@@ -6,7 +6,6 @@ Source: HTCondor manual, "condor_submit".
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -209,18 +208,12 @@ def _check_mail(context: LintContext, text: Description, nodes: list[Node]) -> N
 
 def _check_logs(context: LintContext) -> None:
     """Trainings without a log, or with many logs."""
-    logs: dict[int, set[str | None]] = defaultdict(set)
-    texts: dict[int, Description] = {}
-    for node, _ in context.trainings():
-        text = context.description_of(node)
-        if text is not None and not text.unresolved and not node.noop:
-            texts[id(text)] = text
-            logs[id(text)].add(node.log)
-    for key, text in texts.items():
+    for text, trainings in context.training_descriptions():
         statement = text.last("log", "userlog")
-        names = [log for log in logs[key] if log is not None]
+        logs = {node.log for node in trainings}
+        names = [log for log in logs if log is not None]
         if statement is None:
-            if None in logs[key]:
+            if None in logs:
                 message = "the trainings described here write no log of their own"
                 context.report("no-log", text, message)
         elif any("$(Cluster)" in log or "$(Process)" in log for log in names):

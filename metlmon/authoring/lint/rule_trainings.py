@@ -67,15 +67,10 @@ def _check_node(context: LintContext, node: Node, runs: int) -> None:
 
 def _check_sites(context: LintContext) -> None:
     """Descriptions without the attribute that logs the site."""
-    texts = {
-        id(text): text
-        for node, _ in context.trainings()
-        if not node.noop and (text := context.description_of(node)) is not None
-    }
-    for text in texts.values():
+    for text, _ in context.training_descriptions():
+        if context.logs_have_sites():
+            return
         statement = text.last("ulog_execute_attrs", "my.ulogexecuteattrs", "my.ulog_execute_attrs")
-        if text.unresolved or context.logs_have_sites():
-            continue
         if statement is None:
             message = "the log will not have the sites of these trainings"
             context.report("no-site", text, message)

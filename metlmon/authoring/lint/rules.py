@@ -9,11 +9,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import ClassVar, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.dagman.commands import DescriptionCommand, VarsCommand
@@ -300,14 +301,6 @@ class LintResult(Struct, frozen=True):
         return self.number(LintSeverity.NOTE)
 
 
-class _Occurrences(Struct):
-    """The first occurrence of a finding, and the number of all."""
-
-    line: int | None
-    message: str
-    count: int = 0
-
-
 class Findings:
     """Collects findings in bounded memory.
 
@@ -315,7 +308,7 @@ class Findings:
     """
 
     def __init__(self) -> None:
-        self._occurrences: dict[tuple[str, str], dict[object, _Occurrences]] = {}
+        self._findings: dict[tuple[str, str], dict[object, Finding]] = {}
         self._seen: set[tuple[str, str, int | None, str]] = set()
 
     def add(
@@ -331,35 +324,28 @@ class Findings:
             return
         if len(self._seen) < _MAX_REMEMBERED:
             self._seen.add(identity)
-        group = self._occurrences.setdefault((kind, file), {})
+        rule, group = KINDS[kind], self._findings.setdefault((kind, file), {})
         key: object = about or (line, message)
-        if key not in group and len(group) >= KINDS[kind].most_listed:
+        if key not in group and len(group) >= rule.most_listed:
             key = next(reversed(group))
-        first = group.setdefault(key, _Occurrences(line, message))
-        first.count += 1
-        if line is not None and (first.line is None or line < first.line):
-            first.line, first.message = line, message
+        new = Finding(rule.severity, kind, file, line, message, rule.remedy)
+        if (known := group.get(key)) is not None:
+            is_before = line is not None and (known.line is None or line < known.line)
+            new = replace(new if is_before else known, count=known.count + 1)
+        group[key] = new
 
     def all(self) -> tuple[Finding, ...]:
         """All findings, sorted by file, line, then severity, the worst first."""
-        findings = [
-            Finding(
-                severity=KINDS[kind].severity,
-                kind=kind,
-                file=file,
-                line=first.line,
-                message=redact_secrets(first.message),
-                remedy=KINDS[kind].remedy,
-                count=first.count,
-            )
-            for (kind, file), group in self._occurrences.items()
-            for first in group.values()
-        ]
 
         def place(each: Finding) -> tuple[object, ...]:
             order = list(LintSeverity).index(each.severity)
             return each.file, each.line or 0, order, each.kind, each.message
 
+        findings = (
+            replace(each, message=redact_secrets(each.message))
+            for group in self._findings.values()
+            for each in group.values()
+        )
         return tuple(sorted(findings, key=place))
 
 
@@ -455,7 +441,6 @@ class LintContext:
         self._vars: dict[str, dict[tuple[str, str], int]] = {}
         self.outer: list[LintContext] = []
         """Those of the DAGs of which this is a sub-DAG."""
-        self._has_run: bool | None = None
         node_files = {node.file for node in workflow.nodes.values()}
         for path in workflow.files:
             name = self.display_name(path)
@@ -480,17 +465,17 @@ class LintContext:
 
     # --- queries ------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def has_run(self) -> bool:
         """Whether DAGMan has run the DAG, or one of which it is a sub-DAG.
 
         If so, a missing file existed then, or was not needed.
         """
-        if self._has_run is None:
-            logged = any(map(self.files.exists, self._job_logs()))
-            own = logged or (self.submitted and not self._parse_failed())
-            self._has_run = own or any(context.has_run for context in self.outer)
-        return self._has_run
+        if any(map(self.files.exists, self._job_logs())):
+            return True
+        if self.submitted and not self._parse_failed():
+            return True
+        return any(context.has_run for context in self.outer)
 
     def logs_have_sites(self) -> bool:
         """Whether the job logs have the sites of executions."""
@@ -554,6 +539,15 @@ class LintContext:
             if (used := self.description_of(node)) is not None:
                 result.setdefault((used.file, used.line), (used, []))[1].append(node)
         return result.values()
+
+    def training_descriptions(self) -> Iterator[tuple[Description, list[Node]]]:
+        """The descriptions of trainings that are known completely, with these trainings."""
+        for text, nodes in self.descriptions():
+            trainings = [
+                node for node in nodes if (part := self.parts.get(node.name)) and part.training
+            ]
+            if trainings and not text.unresolved:
+                yield text, trainings
 
     def values(self, node: Node, text: Description, *names: str) -> dict[str, str | None]:
         """The values of these commands for the node's job, with macros expanded."""
