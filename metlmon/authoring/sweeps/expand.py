@@ -374,7 +374,8 @@ class SweepDag(Scope):
     Each name refers to one thing: a group, run, node, region or splice.
 
     - ``templates``: by the positions of their GEN commands; ``groups``: the runs of each.
-    - ``nodes``: by name, without variables; ``keys``: their names in the template.
+    - ``nodes``: by name, with variables only once :meth:`graph` has made them those of the graph;
+      ``keys``: their names in the template.
     - ``variables``: of each node, as assigned.
     - ``declared``, ``done``: nodes that a JOB command or the like names, also as DONE.
     """
@@ -403,7 +404,6 @@ class SweepDag(Scope):
         self._script_positions: dict[tuple[str, ScriptKind], str] = {}
         self._retries = request.retries
         self._unless: int | None = None
-        self._graph_nodes: dict[str, GraphNode] = {}
         self._read_templates(files)
         self._build()
         self._assign()
@@ -813,16 +813,14 @@ class SweepDag(Scope):
             name: TrainingChain(request, self._jobs, self, run) for name, run in self.runs.items()
         }
         self._uuids = [chain.uuid for chain in chains.values()]
-        self._graph_nodes = {
-            name: self._completed(node, chains) for name, node in self.nodes.items()
-        }
+        self.nodes = {name: self._completed(node, chains) for name, node in self.nodes.items()}
         self._check_uuids()
         part = self._part(self._ordered_nodes(), self._edges, self._lines)
         if not request.subdags:
             return part
         subdags = {
             self._subdag_file(run): self._part(
-                (self._graph_nodes[name] for name in run.nodes.values()), run.edges, run.lines
+                (self.nodes[name] for name in run.nodes.values()), run.edges, run.lines
             )
             for run in self.runs.values()
         }
@@ -858,7 +856,7 @@ class SweepDag(Scope):
 
         def used_by(names: Iterable[str]) -> set[str] | None:
             """The names used in the submit files of these nodes; None if not all are known."""
-            nodes = (self._graph_nodes[name] for name in names)
+            nodes = (self.nodes[name] for name in names)
             jobs = (node for node in nodes if not node.noop and node.kind is not NodeKind.SUBDAG)
             used = [names_in(file) for file in {node.submit for node in jobs}]
             known = [names for names in used if names is not None]
@@ -871,13 +869,13 @@ class SweepDag(Scope):
                 yield from _swept_without_effect(template, self._commands, used)
         request = self._request
         asked = request.variables or request.regions
-        if asked and (used := used_by(self._graph_nodes)) is not None:
+        if asked and (used := used_by(self.nodes)) is not None:
             yield from _unused_variables(request, self._commands, used)
 
     def named_files(self) -> Iterator[Referenced]:
         """The files that nodes submit and run, except those that metlmon writes."""
         excluded = {*self._descriptions, *(job.file for job in self._jobs)}
-        for name, node in self._graph_nodes.items():
+        for name, node in self.nodes.items():
             if not node.noop and node.submit not in excluded:
                 use = FileUse.OTHER if node.kind is NodeKind.SUBDAG else FileUse.SUBMIT
                 yield Referenced(node.submit, node.where, use)
@@ -898,14 +896,14 @@ class SweepDag(Scope):
             match read.command:
                 case NodeCommand(name=name):
                     if self.nodes[name].run is None:
-                        yield self._graph_nodes[name]
+                        yield self.nodes[name]
                 case GenCommand(sweep=sweep):
                     for run in self.groups[sweep.group]:
                         if self._request.subdags:
                             kind, file = NodeKind.SUBDAG, self._subdag_file(run)
                             yield GraphNode(run.name, file, kind, run=run.name, where=read.where)
                         else:
-                            yield from (self._graph_nodes[name] for name in run.nodes.values())
+                            yield from (self.nodes[name] for name in run.nodes.values())
 
     def _subdag_file(self, run: TemplateRun) -> str:
         return f"{self._request.name}-{run.name}.dag"
@@ -981,7 +979,7 @@ class SweepDag(Scope):
     def _check_uuids(self) -> None:
         """Raises PlanError if two runs share a uuid, and so an output directory."""
         runs: dict[str, str] = {}
-        for node in self._graph_nodes.values():
+        for node in self.nodes.values():
             for variable in node.variables if node.run is not None else ():
                 if variable.name.lower() != "run_uuid":
                     continue

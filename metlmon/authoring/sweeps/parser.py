@@ -10,8 +10,8 @@ DAG names, are left where they are.
 
 from __future__ import annotations
 
+import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from os.path import exists
@@ -43,7 +43,7 @@ from metlmon.dagman.parser import READERS
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import is_environment
 from metlmon.errors import nearest, prefix
-from metlmon.live.file_access import read_regular_file
+from metlmon.live.file_access import content_of, read_regular_file
 
 BUILTIN_NAMES: Final = ("run", "index", "uuid")
 """Placeholders of every run: its name (group and padded index), index from 0, and uuid."""
@@ -450,9 +450,13 @@ def referenced_files(
         name = each.name
         if name in files or name.startswith("/") or len(files) >= MAX_FILES:
             continue
-        data, has_execute_bit = _read_bytes(source.parent, name, bytes_left)
+        path = source.parent / name
+        is_copied = "/" not in name and "$" not in name
+        data = content_of(path, min(bytes_left, MAX_FILE_BYTES)) if is_copied else None
         bytes_left -= len(data or b"")
-        executable = each.use is FileUse.SCRIPT or (each.is_input and has_execute_bit)
+        executable = each.use is FileUse.SCRIPT
+        if data is not None and each.is_input:
+            executable = os.access(path, os.X_OK)
         files[name] = replace(each, data=data, executable=executable)
         if data is not None and each.use is FileUse.SUBMIT:
             pending += _files_of_submit(name, data)  # Extended during the iteration.
@@ -462,12 +466,8 @@ def referenced_files(
 def read_submit_text(name: str, data: bytes | None, directory: Path) -> str | None:
     """The text of a submit file, from ``data`` or the directory; None if unreadable."""
     if data is None:
-        try:
-            with (directory / name).open("rb") as file:
-                data = file.read(MAX_FILE_BYTES)
-        except (OSError, ValueError):
-            return None
-    return data.decode("utf-8", "replace")
+        data = content_of(directory / name, MAX_FILE_BYTES)
+    return None if data is None else data.decode("utf-8", "replace")
 
 
 def _files_of_submit(name: str, data: bytes) -> Iterator[Referenced]:
@@ -485,20 +485,3 @@ def _files_of_submit(name: str, data: bytes) -> Iterator[Referenced]:
     for file in input_files(statements):
         path = f"{directory.rstrip('/')}/{file}" if directory and not file.startswith("/") else file
         yield Referenced(path, f"{name}:{lines[file]}", FileUse.INPUT)
-
-
-def _read_bytes(directory: Path, name: str, limit: int) -> tuple[bytes | None, bool]:
-    """The content of a file with a bare name, and whether it is executable.
-
-    None for a path, which is not copied, and for a file larger than ``limit``.
-    """
-    if "/" in name or "$" in name:
-        return None, False
-    path = directory / name
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > min(limit, MAX_FILE_BYTES):
-            return None, False
-        return path.read_bytes(), bool(status.st_mode & stat.S_IXUSR)
-    except (OSError, ValueError):
-        return None, False
