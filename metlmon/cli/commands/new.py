@@ -37,7 +37,6 @@ from metlmon.authoring.diff import (
     DagProgress,
     NodeChange,
     PlanDiff,
-    VariableDiff,
     amend_plan,
     plan_diff,
 )
@@ -196,8 +195,19 @@ def new(options: argparse.Namespace) -> int:
         for sentence in error.sentences:
             print_message(sentence)
         return Exit.USAGE
-    answer = _print_plan(plan, diff, problems, source, past, advised, options=options)
-    return _write(plan, diff, answer, options)
+    answer = NewOutput(
+        plan=plan,
+        problems=problems,
+        shape=plan.request.shape.value if plan.request.source is None else "sweep file",
+        source=source,
+        picture=tuple(draw_graph(plan.graph, WIDTH)),
+        change=diff,
+        cost=UNSET if past is None else _cost(plan, past, options),
+        requests=UNSET if past is None else advised,
+    )
+    if not options.json:
+        _print_plan(answer, options)
+    return _write(answer, options)
 
 
 # --- the request ------------------------------------------------------------------------------
@@ -463,6 +473,9 @@ def _width() -> int:
     return shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
 
 
+_Value = TypeVar("_Value", bound=SetValue)
+
+
 def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> int:
     pattern = options.explain
     names = list(dict.fromkeys(node.name for node in plan.graph.all_nodes))
@@ -474,12 +487,23 @@ def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> in
         similar = nearest(pattern, names, cutoff=0.4)
         hint = f"; did you mean {similar}?" if similar else ""
         raise InputError(f"--explain {pattern!r}: no node is called so{hint}")
-    source_of = partial(_source_of, source, options)
-    shown = tuple(explained(each, source_of) for each in explanations)
+
+    def shown(value: _Value) -> _Value:
+        """The value without secrets; its ``where`` says what set it."""
+        where = _source_of(source, options, value)
+        return replace(value, value=hide_value(value.name, value.value), where=where)
+
+    def explained(node: GraphNode) -> GraphNode:
+        variables = (
+            replace(shown(each), hides=tuple(map(shown, each.hides))) for each in node.variables
+        )
+        return replace(node, variables=tuple(variables))
+
+    explanations = [replace(each, node=explained(each.node)) for each in explanations]
     if options.json:
-        print_output(NewExplainOutput(explained=shown))
+        print_output(NewExplainOutput(explained=tuple(explanations)))
     else:
-        print_explained(shown, _width() if sys.stdout.isatty() else None)
+        print_explained(explanations, _width() if sys.stdout.isatty() else None)
     return Exit.OK
 
 
@@ -494,39 +518,6 @@ def _source_of(source: Path | None, options: argparse.Namespace, variable: SetVa
             return option_of(field)
     positions = (position_of(options, source, field, exact=True) for field in fields)
     return next(filter(None, positions), "the default")
-
-
-def _print_plan(
-    plan: Plan,
-    diff: PlanDiff,
-    problems: tuple[RequestProblem, ...],
-    source: Path | None,
-    past: StatsInput | None,
-    advised: Mapping[str, RequestAdvice],
-    options: argparse.Namespace,
-) -> NewOutput:
-    """Print the plan, unless ``--json`` prints it at the end; return the output for that."""
-    cost = None if past is None else _cost(plan, past, options)
-    if not options.json:
-        print_plan(plan, diff, draw_graph(plan.graph, _width() - 2))
-        if cost is not None:
-            print()
-            for sentence in cost_estimate_lines(cost, options.past):
-                print(plain(sentence))
-        for field, row in advised.items():
-            joint = "=" if field.startswith("values.") else " "
-            taken = f"{option_of(field)}{joint}{row.resource.submitted(row.fitting)}"
-            print(plain(f"{taken}, from {options.past}: {advice_text(row)}"))
-    return NewOutput(
-        plan=plan,
-        problems=problems,
-        shape=plan.request.shape.value if plan.request.source is None else "sweep file",
-        source=source,
-        picture=tuple(draw_graph(plan.graph, WIDTH)),
-        change=diff,
-        cost=UNSET if past is None else cost,
-        requests=UNSET if past is None else dict(advised),
-    )
 
 
 def _cost(plan: Plan, past: StatsInput, options: argparse.Namespace) -> CostEstimate | None:
@@ -548,7 +539,8 @@ def _cost(plan: Plan, past: StatsInput, options: argparse.Namespace) -> CostEsti
 # --- writing ------------------------------------------------------------------------------------
 
 
-def _write(plan: Plan, diff: PlanDiff, answer: NewOutput, options: argparse.Namespace) -> int:
+def _write(answer: NewOutput, options: argparse.Namespace) -> int:
+    plan, diff = answer.plan, answer.change
     if diff.refusal is not None:
         _print_answer(options, answer)
         print_message(diff.refusal)
@@ -561,7 +553,7 @@ def _write(plan: Plan, diff: PlanDiff, answer: NewOutput, options: argparse.Name
     paths = () if diff.unchanged else _write_files(plan, diff, force=options.force)
     answer = replace(answer, written=bool(paths))
     if options.submit:
-        return _submit_plan(plan, answer, options)
+        return _submit_plan(answer, options)
     _print_answer(options, answer)
     next_steps(plan, diff)
     return Exit.OK
@@ -618,7 +610,7 @@ def submit(options: argparse.Namespace) -> int:
     paths = _write_files(plan, None, force=options.force)
     answer = replace(answer, written=True)
     if not options.no_submit:
-        return _submit_plan(plan, answer, options)
+        return _submit_plan(answer, options)
     files = ", ".join(plain(str(path)) for path in paths)
     _print_answer(options, answer, lambda: print(f"wrote {counts(plan)}: {files}"))
     print_message(
@@ -696,16 +688,16 @@ def _visible(line: str) -> str:
     return "".join(part if number % 2 else plain(part) for number, part in parts)
 
 
-def print_plan(plan: Plan, diff: PlanDiff, drawing: Sequence[str]) -> None:
-    """Print counts, drawing, files, and the differences from the existing DAG."""
-    where = plain(str(plan.request.directory), SENTENCE)
-    request = plan.request
+def _print_plan(answer: NewOutput, options: argparse.Namespace) -> None:
+    """Print counts, drawing, files, the differences from the existing DAG, and what it costs."""
+    plan, diff, request = answer.plan, answer.change, answer.plan.request
+    where = plain(str(request.directory), SENTENCE)
     origin = f"{request.shape}, template {request.template}"
     if request.source is not None:
         origin = f"from the sweep file {request.source.name}"
     print(f"{plan.dag_file} in {where}: {counts(plan)}, {plain(origin, SENTENCE)}")
     print()
-    for line in drawing:
+    for line in draw_graph(plan.graph, _width() - 2):
         print(f"  {line}")
     print()
     width = max((len(file.name) for file in plan.files), default=0)
@@ -716,16 +708,24 @@ def print_plan(plan: Plan, diff: PlanDiff, drawing: Sequence[str]) -> None:
         print()
         for line in _diff_lines(diff):
             print(line)
+    if answer.cost:
+        print()
+        for sentence in cost_estimate_lines(answer.cost, options.past):
+            print(plain(sentence))
+    for field, row in (answer.requests or {}).items():
+        joint = "=" if field.startswith("values.") else " "
+        taken = f"{option_of(field)}{joint}{row.resource.submitted(row.fitting)}"
+        print(plain(f"{taken}, from {options.past}: {advice_text(row)}"))
 
 
 # --- submitting -----------------------------------------------------------------------------
 
 
-def _submit_plan(plan: Plan, answer: SubmitOutput, options: argparse.Namespace) -> int:
-    """Submit the written DAG and print the result; ``answer``: for ``--json``."""
+def _submit_plan(answer: SubmitOutput, options: argparse.Namespace) -> int:
+    """Submit the written DAG and print the result."""
     from metlmon.pool.client import PoolClient  # Imported late: slow.
 
-    directory = plan.request.directory
+    plan, directory = answer.plan, answer.plan.request.directory
     dag = directory / plan.dag_file
     try:
         with closing(PoolClient()) as pool:
@@ -805,7 +805,8 @@ def _common_differences(nodes: Sequence[NodeChange]) -> Iterable[str]:
     """The differences of all these nodes; with values if they are the same in all."""
     for index, first in enumerate(nodes[0].differences):
         same = all(node.differences[index] == first for node in nodes)
-        yield _difference_text(first) if same else plain(first.name, 80)
+        sides = ("nothing" if side is None else plain(side, 80) for side in (first.old, first.new))
+        yield plain(first.name, 80) + (" from {} to {}".format(*sides) if same else "")
 
 
 def _span(noun: str, names: Sequence[str]) -> str:
@@ -817,34 +818,7 @@ def _span(noun: str, names: Sequence[str]) -> str:
     return f"{count(len(names), noun)}: {first}{between}{last}"
 
 
-def _difference_text(difference: VariableDiff) -> str:
-    old, new = (
-        "nothing" if value is None else plain(value, 80)
-        for value in (difference.old, difference.new)
-    )
-    return f"{plain(difference.name, 80)} from {old} to {new}"
-
-
 # --- one node -------------------------------------------------------------------------------
-
-
-_Value = TypeVar("_Value", bound=SetValue)
-
-
-def explained(
-    explanation: NodeExplanation, source_of: Callable[[SetValue], str]
-) -> NodeExplanation:
-    """A node without secrets; the ``where`` of each variable says what set it."""
-    node = explanation.node
-
-    def shown(value: _Value) -> _Value:
-        return replace(value, value=hide_value(value.name, value.value), where=source_of(value))
-
-    variables = (
-        replace(shown(variable), hides=tuple(map(shown, variable.hides)))
-        for variable in node.variables
-    )
-    return replace(explanation, node=replace(node, variables=tuple(variables)))
 
 
 def print_explained(explanations: Sequence[NodeExplanation], width: int | None) -> None:
