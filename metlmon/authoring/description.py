@@ -35,7 +35,6 @@ from metlmon.authoring.request import (
     PlannedFile,
     Region,
     Request,
-    RequestField,
     StageRequest,
     StopRules,
     SweepMode,
@@ -134,11 +133,17 @@ def _top_level_keys(request: Request) -> Iterator[str]:
 
 
 def _lines(request: Request, table: str) -> dict[str, str]:
-    """The keys of a table (those at the top have ""), each with its line."""
+    """The keys of a table (those at the top have ""), each with its line.
+
+    A key without an effect is among them only if it is set.
+    """
     lines = {}
     for field in FIELDS.values():
         heading, _, key = field.key.rpartition(".")
-        if heading != table or not _is_written(request, field):
+        if heading != table or (request.source is not None and field.name in SET_BY_SWEEP_FILE):
+            continue
+        is_usual = request.shape in field.shapes and not field.optional
+        if not is_usual and is_default(request, field):
             continue
         value = value_of(request, field.name)
         comment = (value is None and field.usage) or field.comment
@@ -147,13 +152,6 @@ def _lines(request: Request, table: str) -> dict[str, str]:
         else:
             lines[key] = _entry(key, value, comment, field.hint)
     return lines
-
-
-def _is_written(request: Request, field: RequestField) -> bool:
-    """Whether a description contains the field; one without an effect only if it is set."""
-    if request.source is not None and field.name in SET_BY_SWEEP_FILE:
-        return False
-    return (request.shape in field.shapes and not field.optional) or not is_default(request, field)
 
 
 def _sweep(sweep: SweepRequest) -> Iterator[str]:

@@ -144,9 +144,6 @@ class Graph(Struct, frozen=True):
         return (node for part in (self, *self.subdags.values()) for node in part.nodes)
 
 
-NO_GRAPH: Final = Graph()
-
-
 # --- explanations of nodes --------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.authoring.graph import MAX_NODES, NO_GRAPH, Graph, NodeRole
+from metlmon.authoring.graph import MAX_NODES, Graph, NodeRole
 from metlmon.errors import InputError, nearest
 from metlmon.redact import redact_job_text, redact_secrets
 
@@ -368,7 +368,7 @@ class Plan(Struct, frozen=True):
     runs: tuple[RunPlan, ...]
     nodes: int
     jobs: int
-    graph: Graph = NO_GRAPH
+    graph: Graph
 
     @property
     def directory(self) -> Path:
