@@ -77,18 +77,6 @@ def open_submit_pane(options: argparse.Namespace, draft: Request) -> int:
     return open_screens(FeedAndPool(NullFeed(), None, no_pool), options, draft=draft)
 
 
-def open_home(options: argparse.Namespace, home: HomeFeed) -> int:
-    """Open the dashboard on Home. Returns the exit status."""
-    from metlmon.live.feed import NullFeed
-
-    here = Path.cwd()
-    feed = NullFeed(here, load_settings(here))
-    no_pool = "open an ensemble first"
-    read_only = bool(options.read_only) or feed.settings.read_only
-    opened = FeedAndPool(feed, None, no_pool, read_only=read_only)
-    return open_screens(opened, options, home=home)
-
-
 def forget_textual_variables() -> None:
     """Remove the variables of Textual's developers, before it is imported.
 

@@ -43,23 +43,20 @@ class TextOutput:
         """Print each line, wrapped at blanks; an empty line without arguments."""
         for content in lines or ("",):
             spans = line(content) if isinstance(content, str) else content
-            self._write(wrap_line(spans, self.width) if self.width else [spans])
+            self.print_cropped(wrap_line(spans, self.width) if self.width else [spans])
 
     def print_cropped(self, lines: Sequence[Line]) -> None:
         """Print lines that were made for the width of the terminal."""
-        self._write(lines)
+        for content in lines:
+            text = "".join(self._styled(piece, style) for piece, style in content)
+            sys.stdout.write((text if self._coloured else text.rstrip()) + "\n")
 
     def table(self, columns: Sequence[Column[T]], rows: Sequence[T], *heading: Line | str) -> None:
         """Print a heading, and a table with the columns that fit; nothing without rows."""
         if rows:
             if heading:
                 self.print(*heading)
-            self._write(table_lines(columns, rows, self.width))
-
-    def _write(self, lines: Sequence[Line]) -> None:
-        for content in lines:
-            text = "".join(self._styled(piece, style) for piece, style in content)
-            sys.stdout.write((text if self._coloured else text.rstrip()) + "\n")
+            self.print_cropped(table_lines(columns, rows, self.width))
 
     def _styled(self, text: str, style: TextStyle) -> str:
         codes = ["1"] * (style.weight is Weight.BOLD)

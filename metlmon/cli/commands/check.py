@@ -79,16 +79,10 @@ def _print(result: LintResult) -> None:
             f"{plain(where, SENTENCE)}: {word}: {plain(each.message, SENTENCE)}{more} [{each.kind}]"
         )
         print(f"    {plain(each.remedy, SENTENCE)}")
-    print(_summary(result))
-
-
-def _summary(result: LintResult) -> str:
-    dags = count(len(result.dags), "DAG", "DAGs")
-    if not result.findings:
-        return f"{dags}: nothing found"
     counts = [
         count(number, severity.value, f"{severity.value}s")
         for severity in LintSeverity
         if (number := result.number(severity))
     ]
-    return f"{dags}: {', '.join(counts)}"
+    dags = count(len(result.dags), "DAG", "DAGs")
+    print(f"{dags}: {', '.join(counts) or 'nothing found'}")

@@ -329,22 +329,20 @@ def timeline(options: argparse.Namespace) -> int:
     for item in data.executions:
         ran.setdefault(item.key or "", []).append(item)
     runs = tuple(TimelineRun(lane, tuple(ran.get(lane.key, ()))) for lane in data.lanes)
-    print_text = partial(_print_timeline, data, window)
+
+    def print_text() -> None:
+        cells = shutil.get_terminal_size((PIPE_CELLS, 24)).columns
+        TextOutput().print_cropped([*_timeline_lines(data, window, cells)])
+
     return show(options, TimelineOutput, builder, print_text, timeline=data, runs=runs)
 
 
-def _print_timeline(data: Timeline, time_window: TimeWindow) -> None:
-    cells = shutil.get_terminal_size((PIPE_CELLS, 24)).columns
-    if data.first is None and not time_window.unbounded:
-        lines = [line(f"No job was in the queue: {window_text(time_window)}.")]
-    else:
-        lines = list(_lines(data, cells))
-    TextOutput().print_cropped(lines)
-
-
-def _lines(data: Timeline, cells: int) -> Iterable[Line]:
+def _timeline_lines(data: Timeline, period_shown: TimeWindow, cells: int) -> Iterable[Line]:
     if data.first is None:
-        yield line("No job has an event yet: the timeline is empty.")
+        nothing = "No job has an event yet: the timeline is empty."
+        if not period_shown.unbounded:
+            nothing = f"No job was in the queue: {window_text(period_shown)}."
+        yield line(nothing)
         return
     names = [plain(lane.run, NAME_CELLS) for lane in data.lanes]
     indent = max([len(name) for name in names] + [len("99 GPUs")]) + 2

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Struct, UnsetType
@@ -33,6 +34,7 @@ from metlmon.cli.reading import (
     select_runs,
     several_dagdirs,
 )
+from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry, HealthSource
@@ -381,11 +383,17 @@ def _queue_dagdirs() -> tuple[str, ...]:
 def _open_home(options: argparse.Namespace, listed: Iterable[str]) -> int:
     """Open the dashboard on Home, with these directories besides those in ``options``."""
     refuse_several(options, "--as-of", "--live", "--tz", "--only", "--exit-on")
-    from metlmon.cli.session_setup import open_home
+    from metlmon.cli.session_setup import open_screens
     from metlmon.home.feed import HomeFeed
+    from metlmon.live.feed import NullFeed
+    from metlmon.pool.client import FeedAndPool
 
     here = os.getcwd()
     given = [os.path.abspath(path) for path in options.dirs] or [here] * (not options.queue)
     paths = dict.fromkeys((*given, *listed))
-    code = open_home(options, HomeFeed(paths, options.queue, here if options.alone else None))
+    home = HomeFeed(paths, options.queue, here if options.alone else None)
+    feed = NullFeed(Path(here), load_settings(Path(here)))
+    read_only = bool(options.read_only) or feed.settings.read_only
+    nothing_opened = FeedAndPool(feed, None, "open an ensemble first", read_only=read_only)
+    code = open_screens(nothing_opened, options, home=home)
     return code or (Exit.USAGE if options.unusable else Exit.OK)
