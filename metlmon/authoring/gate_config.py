@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from metlmon.authoring.graph import GraphNode, NodeRole, Precedence, VariableValue
+from metlmon.authoring.graph import TRAINING_ROLES, GraphNode, NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import MetricGoal, PlanError, Request, RunPlan, StopRules
 
 SCRIPT: Final = "gate.py"
@@ -29,9 +29,6 @@ several DAGs in one directory may share names and submit files."""
 SKIP_CODE: Final = 42
 DEFER_CODE: Final = 75
 """Exit codes of the gate: skip the node, and retry later."""
-
-_ROLE_ARGUMENTS: Final = {NodeRole.TRAIN: "train", NodeRole.EVALUATE: "evaluate"}
-"""Argument of the gate for each role."""
 
 INTERPRETER: Final = "python3"
 """Interpreter of the gate, looked up on PATH; DAGMan uses the submitter's PATH."""
@@ -52,7 +49,7 @@ My.MetlExcluded = "$(metlmon_excluded)"
 
 def has_gate(request: Request, role: NodeRole) -> bool:
     """Whether nodes of this role have a gate."""
-    return request.gate is not None and role in _ROLE_ARGUMENTS
+    return request.gate is not None and role in TRAINING_ROLES
 
 
 def rules_file(name: str) -> str:
@@ -64,7 +61,7 @@ def with_gate(request: Request, node: GraphNode, uuid: str) -> GraphNode:
     """The node with its gate as PRE script, if it has one."""
     if request.gate is None or not has_gate(request, node.role):
         return node
-    arguments = f"{rules_file(request.name)} {uuid} {node.epoch} {_ROLE_ARGUMENTS[node.role]} $JOB"
+    arguments = f"{rules_file(request.name)} {uuid} {node.epoch} {node.role} $JOB"
     return replace(
         node,
         pre=f"{SCRIPT} {arguments}",

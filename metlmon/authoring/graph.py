@@ -41,6 +41,10 @@ class NodeRole(StrEnum):
     PLAIN = "plain"
 
 
+TRAINING_ROLES: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
+"""Roles of the nodes of runs, which may have a gate; it gets the role as an argument."""
+
+
 class Precedence(StrEnum):
     """The source of a variable; the last one wins."""
 

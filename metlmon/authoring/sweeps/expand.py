@@ -25,6 +25,7 @@ from metlmon.authoring.gate_config import gate_variables, has_gate, with_gate
 from metlmon.authoring.graph import (
     ALWAYS_SUCCEEDS,
     MAX_NODES,
+    TRAINING_ROLES,
     Graph,
     GraphNode,
     NodeRole,
@@ -63,7 +64,7 @@ from metlmon.authoring.sweeps.parser import (
     referenced_files,
 )
 from metlmon.authoring.sweeps.values import points
-from metlmon.authoring.templates import JobTemplate, fill_placeholders, jobs_of, placeholder_names
+from metlmon.authoring.templates import fill_placeholders, jobs_of, placeholder_names
 from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
 from metlmon.dagman.commands import (
     ALL_NODES,
@@ -88,8 +89,6 @@ from metlmon.text.formatting import listed
 
 RUN: Final = "{run}"
 """The name in VARS of a template that stands for all nodes of the run."""
-
-TRAINING_ROLES: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
 
 LONGEST_NAME: Final = 200
 """Node names become parts of file names, which are limited to 255 characters."""
@@ -246,18 +245,12 @@ class RunTemplate(Scope):
         """Whether one of the nodes of an edge is a node of the workflow."""
         return parent not in self.nodes or child not in self.nodes
 
-    def runs(self, first: int, seeds: Sequence[int]) -> Iterator[TemplateRun]:
-        """Its runs; ``first``: the index of the first one among all runs of the file."""
-        width = len(str(len(self.points) - 1))
-        for number, point in enumerate(self.points):
-            index, name = first + number, f"{self.sweep.group}{number:0{width}}"
-            values = {
-                **point,
-                **{f"{each}_label": labels[point[each]] for each, labels in self._labels.items()},
-                **{"run": name, "index": str(number), "uuid": f"\x01{index}\x02"},
-            }
-            seed = seeds[index % len(seeds)] if seeds else index + 1
-            yield TemplateRun(name, index, self, point, values, seed)
+    def values(self, number: int) -> dict[str, str]:
+        """The values of the placeholders of its run with this number, but for the uuid."""
+        point, width = self.points[number], len(str(len(self.points) - 1))
+        labels = {f"{each}_label": known[point[each]] for each, known in self._labels.items()}
+        name = f"{self.sweep.group}{number:0{width}}"
+        return {**point, **labels, "run": name, "index": str(number)}
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -345,29 +338,6 @@ def topological_order(nodes: Iterable[str], edges: Mapping[tuple[str, str], str]
 # --- runs, and all nodes ------------------------------------------------------------------------
 
 
-class TemplateRun(Struct, eq=False):
-    """A run: an instance of a template.
-
-    ``index``: its number among all runs of the file. ``point``: its swept values; ``values``: of
-    all placeholders; that of uuid, which is derived from all others, is a mark. ``nodes``: their
-    names by those in the template. ``edges`` and ``lines``: of its own DAG, if it has one.
-    """
-
-    name: str
-    index: int
-    template: RunTemplate
-    point: Mapping[str, str]
-    values: dict[str, str]
-    seed: int
-    nodes: dict[str, str] = {}
-    edges: dict[tuple[str, str], str] = {}
-    lines: dict[str, None] = {}
-
-    def fill(self, text: str, where: str) -> str:
-        """A text with the placeholders of the run filled in. Raises PlanError."""
-        return fill_placeholders(text, self.values, where)
-
-
 class SweepDag(Scope):
     """The DAG of a sweep file, with the names that commands may use for its nodes.
 
@@ -377,6 +347,7 @@ class SweepDag(Scope):
     - ``nodes``: by name, with variables only once :meth:`graph` has made them those of the graph;
       ``keys``: their names in the template.
     - ``variables``: of each node, as assigned.
+    - ``jobs``: the submit files of the request.
     - ``declared``, ``done``: nodes that a JOB command or the like names, also as DONE.
     """
 
@@ -384,8 +355,8 @@ class SweepDag(Scope):
         self, request: Request, commands: Sequence[SweepCommand], files: SweepFiles
     ) -> None:
         self.templates: dict[str, RunTemplate] = {}
-        self.groups: dict[str, list[TemplateRun]] = {}
-        self.runs: dict[str, TemplateRun] = {}
+        self.groups: dict[str, list[SweptRun]] = {}
+        self.runs: dict[str, SweptRun] = {}
         self.nodes: dict[str, GraphNode] = {}
         self.keys: dict[str, str] = {}
         self.variables: dict[str, list[VariableValue]] = {}
@@ -393,7 +364,7 @@ class SweepDag(Scope):
         self.done: set[str] = set()
         self.names = {}
         self.splices: set[str] = set()
-        self._request, self._commands, self._jobs = request, commands, jobs_of(request)
+        self._request, self._commands, self.jobs = request, commands, jobs_of(request)
         self._reserved: dict[str, tuple[str, str]] = {}
         self._edges: Edges = {}
         self._edge_count = 0
@@ -466,7 +437,8 @@ class SweepDag(Scope):
         sweep = template.sweep
         self._reserve(sweep.group, "a group", sweep.where)
         group = self.groups[sweep.group] = []
-        for run in template.runs(len(self.runs), self._request.seeds):
+        for number in range(len(template.points)):
+            run = SweptRun(self._request, template, number, index=len(self.runs))
             self._reserve(run.name, f"a run of {sweep.group}", sweep.where)
             self.runs[run.name] = run
             group.append(run)
@@ -476,7 +448,7 @@ class SweepDag(Scope):
         of_group = [name for run in group for name in run.nodes.values()]
         self.names[sweep.group] = Precedence.RUN, of_group
 
-    def _add_run_node(self, run: TemplateRun, key: str, where: str) -> None:
+    def _add_run_node(self, run: SweptRun, key: str, where: str) -> None:
         name = run.fill(key, where)
         check_name(name, where)
         node = GraphNode(name, "", run=run.name, where=where)
@@ -582,6 +554,12 @@ class SweepDag(Scope):
         run = self.nodes[node].run
         return {} if run is None else self.runs[run].values
 
+    def value_of(self, node: str, name: str) -> str | None:
+        """The value that the sweep file sets for a variable of a node, or None."""
+        assigned = self.variables[node]
+        effective = merge_variables(each for each in assigned if each.name.lower() == name)
+        return effective[0].value if effective else None
+
     # --- variables ----------------------------------------------------------------------------
 
     def _assign(self) -> None:
@@ -669,7 +647,7 @@ class SweepDag(Scope):
         lines = self._lines if shared else self.runs[run or ""].lines
         lines[line] = None
 
-    def _add_global_command(self, read: SweepCommand, run: TemplateRun | None) -> None:
+    def _add_global_command(self, read: SweepCommand, run: SweptRun | None) -> None:
         text = read.text if run is None else run.fill(read.text, read.where)
         in_subdag = run is not None and self._request.subdags
         is_single = read.keyword in SINGLE_COMMANDS and not in_subdag
@@ -744,7 +722,7 @@ class SweepDag(Scope):
 
     # --- edges --------------------------------------------------------------------------------
 
-    def _add_run_edges(self, run: TemplateRun) -> None:
+    def _add_run_edges(self, run: SweptRun) -> None:
         """Add the edges of a run; weak ones, which a graph cannot represent, as lines."""
         edges = run.edges if self._request.subdags else self._edges
         for edge, read in run.template.edges.items():
@@ -809,11 +787,11 @@ class SweepDag(Scope):
             name for name, node in self.nodes.items() if node.run is None or not request.subdags
         ]
         topological_order([*outer, *(self.runs if request.subdags else ())], self._edges)
-        chains = {
-            name: TrainingChain(request, self._jobs, self, run) for name, run in self.runs.items()
-        }
-        self._uuids = [chain.uuid for chain in chains.values()]
-        self.nodes = {name: self._completed(node, chains) for name, node in self.nodes.items()}
+        for run in self.runs.values():
+            run.find_epochs(self)
+            run.set_uuid(self)
+        self._uuids = [run.uuid for run in self.runs.values()]
+        self.nodes = {name: self._completed(node) for name, node in self.nodes.items()}
         self._check_uuids()
         part = self._part(self._ordered_nodes(), self._edges, self._lines)
         if not request.subdags:
@@ -841,7 +819,7 @@ class SweepDag(Scope):
     def warnings(self, files: Sequence[Referenced]) -> Iterator[RequestProblem]:
         """Warnings about variables without an effect. ``files``: those that the DAG names."""
         contents = {file.name: file.data for file in files}
-        jobs = {job.file: job.template for job in self._jobs}
+        jobs = {job.file: job.template for job in self.jobs}
 
         @cache
         def names_in(file: str) -> set[str] | None:
@@ -874,7 +852,7 @@ class SweepDag(Scope):
 
     def named_files(self) -> Iterator[Referenced]:
         """The files that nodes submit and run, except those that metlmon writes."""
-        excluded = {*self._descriptions, *(job.file for job in self._jobs)}
+        excluded = {*self._descriptions, *(job.file for job in self.jobs)}
         for name, node in self.nodes.items():
             if not node.noop and node.submit not in excluded:
                 use = FileUse.OTHER if node.kind is NodeKind.SUBDAG else FileUse.SUBMIT
@@ -905,10 +883,10 @@ class SweepDag(Scope):
                         else:
                             yield from (self.nodes[name] for name in run.nodes.values())
 
-    def _subdag_file(self, run: TemplateRun) -> str:
+    def _subdag_file(self, run: SweptRun) -> str:
         return f"{self._request.name}-{run.name}.dag"
 
-    def _completed(self, node: GraphNode, chains: Mapping[str, TrainingChain]) -> GraphNode:
+    def _completed(self, node: GraphNode) -> GraphNode:
         """The node with all variables and defaults, and without marks."""
         request, name = self._request, node.name
         gated = has_gate(request, node.role)
@@ -916,11 +894,11 @@ class SweepDag(Scope):
             requested = request_variables(request, name)
             variables = merge_variables([*requested, *self.variables[name]])
         else:
-            chain = chains[node.run]
-            node = replace(node, epoch=chain.epochs[name])
-            variables = chain.variables(node, gated=gated)
+            run = self.runs[node.run]
+            node = replace(node, epoch=run.epochs[name])
+            variables = run.variables(node, self.variables[name], gated=gated)
         if not node.submit:
-            job = next(job for job in self._jobs if job.role is node.role)
+            job = next(job for job in self.jobs if job.role is node.role)
             node = replace(node, submit=job.file)
         is_of_workflow = request.subdags and node.run is None
         if is_of_workflow and node.kind is NodeKind.JOB and node.retries is None and self._retries:
@@ -1137,64 +1115,61 @@ def _unused_variables(
             yield RequestProblem(field, f"{prefix(where)}{text}, {consequence}", fatal=False)
 
 
-# --- the training chain of a run ---------------------------------------------------------------
+# --- runs -------------------------------------------------------------------------------------
 
 
 _UUID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
-class TrainingChain:
-    """The training chain of one run: epochs of its nodes by name, its uuid, and their variables.
+class SweptRun:
+    """A run: an instance of a template, and the training chain that its nodes are.
 
     A swept DAG uses the same submit templates as any other, and is monitored as runs. Variables
     are added only where the sweep file does not set them. An evaluation belongs to the training
     before it by PARENT … CHILD, not by its number: in METL's experiment eval_epoch1 follows
     train_epoch0.
+
+    - ``index``: its number among all runs of the file. ``point``: its swept values.
+    - ``values``: of all placeholders; that of uuid, which is derived from all others, is a mark.
+    - ``nodes``: their names by those in the template.
+    - ``edges`` and ``lines``: of its own DAG, if it has one.
+    - ``epochs``: of its nodes by name, and ``uuid``: once all variables are assigned.
     """
 
-    def __init__(
-        self, request: Request, jobs: Sequence[JobTemplate], nodes: SweepDag, run: TemplateRun
-    ) -> None:
-        self._request, self._nodes, self._run = request, nodes, run
+    def __init__(self, request: Request, template: RunTemplate, number: int, index: int) -> None:
+        self.index, self.template, self.point = index, template, template.points[number]
+        self.values = {**template.values(number), "uuid": f"\x01{index}\x02"}
+        self.name = self.values["run"]
+        self.nodes: dict[str, str] = {}
+        self.edges: Edges = {}
+        self.lines: dict[str, None] = {}
         self.epochs: dict[str, int | None] = {}
+        self.uuid = ""
+        seeds = request.seeds
+        self._request = request
+        self._seed = seeds[index % len(seeds)] if seeds else index + 1
         self._epochs_before: dict[str, int | None] = {}
-        self._find_epochs()
-        trains = [
-            node
-            for name in run.nodes.values()
-            if (node := nodes.nodes[name]).role is NodeRole.TRAIN
-        ]
-        # Two nodes that train the same epoch would overwrite each other's checkpoints.
-        by_epoch: dict[tuple[str | None, int | None], GraphNode] = {}
-        for node in trains:
-            epoch = (self._value_of(node.name, "run_uuid"), self.epochs[node.name])
-            previous = by_epoch.setdefault(epoch, node)
-            if previous is not node:
-                key, other = (shown(nodes.keys[each.name]) for each in (node, previous))
-                raise PlanError(
-                    f"{node.where}: {key} trains the same epoch of a run as {other} "
-                    f"({previous.where}); give one of them another epoch (from 1) or a run_uuid of "
-                    "its own in VARS"
-                )
-        trains.sort(key=lambda node: self.epochs[node.name] or 0)
-        train_epochs = [self.epochs[node.name] for node in trains]
-        self._count = max((epoch or 0) + 1 for epoch in train_epochs) if trains else 0
-        chain = replace(request, shape=EnsembleShape.CHAIN, epochs=len(trains))
-        self._targets = dict(zip(train_epochs, target_sites(chain, run.index), strict=True))
-        self.uuid = self._make_uuid(jobs, trains)
+        self._count = 0
+        self._targets: dict[int | None, str] = {}
+
+    def fill(self, text: str, where: str) -> str:
+        """A text with the placeholders of the run filled in. Raises PlanError."""
+        return fill_placeholders(text, self.values, where)
 
     # --- epochs -------------------------------------------------------------------------------
 
-    def _find_epochs(self) -> None:
-        """Set the epochs, from 0: by VAR epoch (from 1), or by the name's number."""
-        run = self._run
-        for key in run.template.order:
-            node = self._nodes.nodes[run.nodes[key]]
+    def find_epochs(self, dag: SweepDag) -> None:
+        """Set the epochs, from 0: by VAR epoch (from 1), or by the name's number.
+
+        Raises PlanError for an evaluation without a training.
+        """
+        for key in self.template.order:
+            node = dag.nodes[self.nodes[key]]
             # The last epoch trained once each parent has ended.
-            parents = [run.nodes[parent] for parent in run.template.parents[key]]
+            parents = [self.nodes[parent] for parent in self.template.parents[key]]
             epochs = (
                 self.epochs[parent]
-                if self._nodes.nodes[parent].role is NodeRole.TRAIN
+                if dag.nodes[parent].role is NodeRole.TRAIN
                 else self._epochs_before[parent]
                 for parent in parents
             )
@@ -1203,7 +1178,7 @@ class TrainingChain:
             self.epochs[node.name] = node.epoch
             if node.role not in TRAINING_ROLES:
                 continue
-            text = self._value_of(node.name, "epoch")
+            text = dag.value_of(node.name, "epoch")
             if text is not None and _NUMBER.fullmatch(text) and int(text):
                 self.epochs[node.name] = int(text) - 1
             elif node.role is NodeRole.EVALUATE:
@@ -1215,38 +1190,54 @@ class TrainingChain:
                     )
                 self.epochs[node.name] = latest
 
-    def _value_of(self, node: str, name: str) -> str | None:
-        """The value that the sweep file sets for a variable of a node, or None."""
-        assigned = self._nodes.variables[node]
-        effective = merge_variables(each for each in assigned if each.name.lower() == name)
-        return effective[0].value if effective else None
-
     # --- the uuid -----------------------------------------------------------------------------
 
-    def _make_uuid(self, jobs: Sequence[JobTemplate], trains: Sequence[GraphNode]) -> str:
-        """The uuid, derived from everything that determines the model.
+    def set_uuid(self, dag: SweepDag) -> None:
+        """Derive the uuid from everything that determines the model, and set the targets.
 
         These are its swept values and its nodes' variables, except those about where they run.
+        Raises PlanError if two nodes train the same epoch.
         """
-        run, request = self._run, self._request
-        chain = replace(request, shape=EnsembleShape.CHAIN, epochs=self._count)
+        trains = [
+            node for name in self.nodes.values() if (node := dag.nodes[name]).role is NodeRole.TRAIN
+        ]
+        # Two nodes that train the same epoch would overwrite each other's checkpoints.
+        by_epoch: dict[tuple[str | None, int | None], GraphNode] = {}
+        for node in trains:
+            epoch = (dag.value_of(node.name, "run_uuid"), self.epochs[node.name])
+            previous = by_epoch.setdefault(epoch, node)
+            if previous is not node:
+                key, other = (shown(dag.keys[each.name]) for each in (node, previous))
+                raise PlanError(
+                    f"{node.where}: {key} trains the same epoch of a run as {other} "
+                    f"({previous.where}); give one of them another epoch (from 1) or a run_uuid of "
+                    "its own in VARS"
+                )
+        trains.sort(key=lambda node: self.epochs[node.name] or 0)
+        train_epochs = [self.epochs[node.name] for node in trains]
+        self._count = max((epoch or 0) + 1 for epoch in train_epochs) if trains else 0
+        chain = replace(self._request, shape=EnsembleShape.CHAIN, epochs=len(trains))
+        self._targets = dict(zip(train_epochs, target_sites(chain, self.index), strict=True))
         node_variables = [
             sorted(
-                (variable.name, variable.value.replace(run.values["uuid"], "{uuid}"))
-                for variable in merge_variables(self._nodes.variables[node.name])
+                (variable.name, variable.value.replace(self.values["uuid"], "{uuid}"))
+                for variable in merge_variables(dag.variables[node.name])
                 if variable.name.lower() not in LOCATION_VARIABLES
             )
             for node in trains
         ]
-        definition = [*uuid_inputs(chain, jobs), ["sweep", sorted(run.point.items())]]
-        return run_uuid([run.name, run.seed, *definition, ["told", node_variables]])
+        inputs = uuid_inputs(replace(chain, epochs=self._count), dag.jobs)
+        definition = [*inputs, ["sweep", sorted(self.point.items())]]
+        self.uuid = run_uuid([self.name, self._seed, *definition, ["told", node_variables]])
 
     # --- variables ----------------------------------------------------------------------------
 
-    def variables(self, node: GraphNode, *, gated: bool) -> tuple[VariableValue, ...]:
-        """All variables of the node, in the standard order."""
-        requested = request_variables(self._request, node.name, self._run.name, node.epoch)
-        assigned = merge_variables([*requested, *self._nodes.variables[node.name]])
+    def variables(
+        self, node: GraphNode, assigned_here: Sequence[VariableValue], *, gated: bool
+    ) -> tuple[VariableValue, ...]:
+        """All variables of the node, in the standard order; some are assigned in the file."""
+        requested = request_variables(self._request, node.name, self.name, node.epoch)
+        assigned = merge_variables([*requested, *assigned_here])
         if node.role not in TRAINING_ROLES:
             return assigned
         by_name = {variable.name.lower(): variable for variable in assigned}
@@ -1277,7 +1268,7 @@ class TrainingChain:
         """The node's uuid. Raises PlanError if it cannot be a file name."""
         if assigned is None:
             return self.uuid
-        value = assigned.value.replace(self._run.values["uuid"], self.uuid)
+        value = assigned.value.replace(self.values["uuid"], self.uuid)
         if not _UUID.fullmatch(value):
             raise PlanError(
                 f"{assigned.where}: run_uuid of {shown(node.name)} names directories and files; "
@@ -1286,9 +1277,9 @@ class TrainingChain:
         return value
 
     def _added_variables(self, node: GraphNode, uuid: str) -> list[VariableValue]:
-        run, request = self._run, self._request
+        request = self._request
         assert node.epoch is not None
-        plan = RunPlan(run.name, uuid, run.seed, (), gpu=gpu_model(request, run.index))
+        plan = RunPlan(self.name, uuid, self._seed, (), gpu=gpu_model(request, self.index))
         source = "metlmon: that of the training before it"
         if node.role is NodeRole.TRAIN:
             source = "metlmon: epochs count from 1"
