@@ -310,8 +310,10 @@ def _run_count(request: Request) -> int:
 def _sweep(request: Request) -> Iterator[RequestProblem]:
     sweep = request.sweep
     if (request.shape is EnsembleShape.SWEEP) != (sweep is not None):
-        text = "a sweep needs variables with values" if sweep is None else "only a sweep sweeps"
-        yield RequestProblem("sweep", f"{text}; choose the shape 'sweep' and say what is swept")
+        text = "only a sweep sweeps; choose the shape 'sweep', or leave the values out"
+        if sweep is None:
+            text = "a sweep needs variables with values; say what is swept"
+        yield RequestProblem("sweep", text)
         return
     if sweep is None:
         return

@@ -96,7 +96,9 @@ def test_sites_without_executions_are_one_line(capsys: Captured) -> None:
 
 def test_ensemble_without_executions(capsys: Captured, tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
-    assert "Nothing ran" in spoken(capsys, str(dagdir.path))
+    assert "no execution is in the event logs" in spoken(capsys, str(dagdir.path))
+    later = spoken(capsys, FIXTURES / "demo", "--since", "2030-01-01")
+    assert "Nothing ran: no execution is in this window." in later
     read = report_of(capsys, str(dagdir.path))
     assert read["sites"] == []
     assert read["total"]["success_rate"] is None

@@ -163,7 +163,7 @@ def _check_options(options: argparse.Namespace) -> float | None:
         return None
     every = parse_duration(options.every)
     if not every:
-        raise InputError(f"--every {options.every}: a time such as 12h, 30m or 1d")
+        raise InputError(f"--every {options.every!r} is not a time; write it as 12h, 30m or 1d")
     if options.apply in (ApplyWay.SEND, ApplyWay.RETARGET) and not options.yes:
         raise InputError(f"--every with --apply {options.apply} asks nobody: add --yes")
     return every.total_seconds()

@@ -84,14 +84,24 @@ def sites(options: argparse.Namespace) -> int:
     return show(options, SitesOutput, builder, print_text, usage=usage, variation=variation)
 
 
+def _period(window: TimeWindow, as_of: datetime | None) -> str:
+    """``1 Nov to 7 Nov, snapshot 8 Nov 09:00``: the window, if there is one, and as-of."""
+    dates = "" if window.unbounded else f"{readable_dates(window_text(window))}, "
+    return f"{dates}snapshot {moment(as_of)}"
+
+
+def _nothing_ran(window: TimeWindow) -> str:
+    place = "the event logs" if window.unbounded else "this window"
+    return f"Nothing ran: no execution is in {place}."
+
+
 def print_sites(usage: Usage, variation: Variation, only_hosts: bool = False) -> None:
     """The hours by site, GPU model, both, and cause, and remarks; or by host."""
     out = TextOutput()
-    window = "" if usage.window.unbounded else f"{readable_dates(window_text(usage.window))}, "
     spent = hours_line(usage.total.totals.hours, usage.nodes_unlogged)
-    out.print(f"{window}snapshot {moment(usage.as_of)}", spent)
+    out.print(_period(usage.window, usage.as_of), spent)
     if not usage.executions:
-        out.print("", "Nothing ran: no execution is in the event logs.")
+        out.print("", _nothing_ran(usage.window))
         return
     for view in usage_table.VIEWS:
         rows, idle = usage_table.fold_idle(view.rows(usage), view.noun)
@@ -421,10 +431,9 @@ def usage(options: argparse.Namespace) -> int:
 def print_resources(found: Resources, item: str) -> None:
     """What completed epochs used of each resource; then the same by group."""
     out = TextOutput()
-    window = "" if found.window.unbounded else f"{readable_dates(window_text(found.window))}, "
-    out.print(f"{window}snapshot {moment(found.as_of)}")
+    out.print(_period(found.window, found.as_of))
     if not found.total:
-        out.print("", "Nothing ran: no execution is in the event logs.")
+        out.print("", _nothing_ran(found.window))
         return
     out.print(line((resources_table.headline(found, item), BOLD)))
     hours = resources_table.hours_line(found.total)
