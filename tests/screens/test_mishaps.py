@@ -44,6 +44,8 @@ class UnspeakableError(Exception):
 class ToughApp(EagerApp):
     """Under this pilot a handled error is not raised again."""
 
+    PAINTS = True
+
     def record_error(self, error: Exception) -> None:
         """Keep it: the test is about it."""
 

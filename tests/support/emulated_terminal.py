@@ -18,6 +18,8 @@ from tests.support.terminal import FillingScreen
 class PaintingApp(EagerApp):
     """Paints as for a real terminal."""
 
+    PAINTS = True
+
     @property
     def is_headless(self) -> bool:
         return False
