@@ -5,6 +5,7 @@ Pure functions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -249,23 +250,19 @@ def _hours_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
 def _place_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
     models = formatting.gpu_models(model for run in runs for model, _ in run.gpus)
     for word, places in (
-        ("at", [dict(run.sites) for run in runs]),
-        ("on", [dict(run.gpus) for run in runs]),
+        ("at", [Counter(dict(run.sites)) for run in runs]),
+        ("on", [Counter(dict(run.gpus)) for run in runs]),
     ):
-        totals: dict[str | None, int] = {}
-        for each in places:
-            for place, epochs in each.items():
-                totals[place] = totals.get(place, 0) + epochs
-        ordered = sorted(totals, key=lambda place: -totals[place])
+        ordered = [place for place, _ in sum(places, Counter()).most_common()]
         if ordered and word == "at":
             yield CompareRow("completed epochs", [()] * len(runs))
         for place in ordered[:MAX_PLACES]:
             name = models[place] if word == "on" else clip(place or "unknown", 40)
-            counts = [each.get(place, 0) for each in places]
+            counts = [each[place] for each in places]
             more = _difference(counts, formatting.number)
             yield CompareRow(f"  {word} {name}", list(map(count_cell, counts)), more)
         rest = ordered[MAX_PLACES:]
         if rest:
             label = f"  {word} {len(rest)} others"
-            counts = [sum(each.get(place, 0) for place in rest) for each in places]
+            counts = [sum(each[place] for place in rest) for each in places]
             yield CompareRow(label, list(map(count_cell, counts)))

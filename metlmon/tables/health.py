@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final
 
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from metlmon.health.types import KINDS, Health, HealthEntry, Severity, numbered
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.snapshot.records import Run
+from metlmon.stats.totals import group_by
 from metlmon.tables.layout import Column, Kind, searched
 from metlmon.text import formatting
 from metlmon.text.formatting import (
@@ -310,10 +311,8 @@ def concerned(entries: Sequence[HealthEntry]) -> str:
 
 def in_groups(entries: Sequence[HealthEntry]) -> list[HealthEntry]:
     """The entries, with those of one heading moved to the place of the first."""
-    groups: dict[str, list[HealthEntry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.heading or entry.key, []).append(entry)
-    return [entry for group in groups.values() for entry in group]
+    groups = group_by(entries, lambda entry: entry.heading or entry.key)
+    return list(chain.from_iterable(groups.values()))
 
 
 def removal_clock(entry: HealthEntry, as_of: datetime | None) -> str:
