@@ -41,8 +41,8 @@ from metlmon.tables.timeline_text import (
     TRANSFER,
     WORK,
     Cell,
+    Sites,
     Stack,
-    SymbolOf,
     VisibleWindow,
     axis,
     cell_characters,
@@ -52,8 +52,6 @@ from metlmon.tables.timeline_text import (
     lane_cells,
     legend,
     nice_step,
-    outcome_symbol,
-    site_symbol,
     site_symbols,
     snap_to_step,
     stacks,
@@ -506,8 +504,7 @@ class TimelineScreen(ListScreen):
         if not same_timeline:
             self._signs = site_symbols(timeline.sites)
             self._waiting = waiting_symbols(timeline)
-        order = list(self._signs.values()) if self.by_site else list(WORK)
-        work = partial(stacks, timeline, window, self._sign_of, order, view.gpus)
+        work = partial(stacks, timeline, window, self._shown_sites, gpus=view.gpus)
         if len(timeline.executions) <= AT_ONCE:
             self._columns = work()
             return
@@ -533,8 +530,8 @@ class TimelineScreen(ListScreen):
             self._refresh_if_mounted()
 
     @property
-    def _sign_of(self) -> SymbolOf:
-        return site_symbol(self._signs) if self.by_site else outcome_symbol
+    def _shown_sites(self) -> Sites | None:
+        return self._signs if self.by_site else None
 
     def _label(self, lane: Lane) -> str:
         if lane.key not in self._labels and self._view is not None:
@@ -545,7 +542,7 @@ class TimelineScreen(ListScreen):
         self, lane: Lane, names: int, cursor: int, known_until: int | None
     ) -> tuple[Line, Line]:
         if lane.key not in self._lanes and self._view is not None:
-            lane_cell_list = lane_cells(lane, self._view.window, self._sign_of)
+            lane_cell_list = lane_cells(lane, self._view.window, self._shown_sites)
             signs = self._signs.values() if self.by_site else ()
             self._lanes[lane.key] = cell_characters(lane_cell_list, signs)
         selected = lane.key == self.table.cursor

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from metlmon.model.states import State
 from metlmon.snapshot.records import Execution
@@ -53,31 +52,24 @@ _SYMBOLS: Final[Mapping[State, Symbol]] = {
 # A local name: in Python 3.11 each access to an Enum member is a function call.
 _RUNNING: Final = State.RUNNING
 
-SymbolOf = Callable[[Execution], Symbol]
+Sites = Mapping[str | None, Symbol]
+"""The symbol of each site, from the bottom of a stack up."""
 
 
-def outcome_symbol(entry: Execution) -> Symbol:
-    return {"goodput": GOODPUT, "badput": BADPUT, "running": RUNNING}[entry.kind]
-
-
-def site_symbol(symbols: Mapping[str | None, Symbol]) -> SymbolOf:
-    return lambda entry: symbols[entry.site]
-
-
-def _part(entry: Execution, end: datetime | None) -> Execution:
-    """The part of an execution up to ``end``: what its last checkpoint stored, or what was lost."""
-    if entry.checkpoint is None or end is None or not entry.lost:
-        return entry
-    if end <= entry.checkpoint:
-        return replace(entry, stored=entry.seconds)
-    return replace(entry, checkpoint=None, stored=0.0)
-
-
-def span_symbol(span: TimelineSpan, symbol_of: SymbolOf = outcome_symbol) -> Symbol:
-    """The symbol of a span; ``symbol_of``: that of its execution."""
+def span_symbol(span: TimelineSpan, sites: Sites | None = None) -> Symbol:
+    """The symbol of a span; that of an execution by outcome, or by its site."""
     if span.state is _RUNNING and span.execution is not None:
-        return symbol_of(_part(span.execution, span.end))
+        return _execution_symbol(span.execution, span.end, sites)
     return _SYMBOLS.get(span.state, IDLE)
+
+
+def _execution_symbol(entry: Execution, end: datetime | None, sites: Sites | None) -> Symbol:
+    """The symbol of the part up to ``end``: what its last checkpoint stored, or what was lost."""
+    if sites is not None:
+        return sites[entry.site]
+    if entry.checkpoint is not None and end is not None and entry.lost:
+        return GOODPUT if end <= entry.checkpoint else BADPUT
+    return {"goodput": GOODPUT, "badput": BADPUT, "running": RUNNING}[entry.kind]
 
 
 def waiting_symbols(timeline: Timeline) -> frozenset[Symbol]:
@@ -169,7 +161,9 @@ def full_window(timeline: Timeline, cells: int) -> VisibleWindow:
     return VisibleWindow(0.0, max(timeline.seconds, MIN_SECONDS) / max(1, cells), max(1, cells))
 
 
-def lane_cells(lane: Lane, window: VisibleWindow, symbol_of: SymbolOf) -> list[Symbol | None]:
+def lane_cells(
+    lane: Lane, window: VisibleWindow, sites: Sites | None = None
+) -> list[Symbol | None]:
     """The symbol of each cell of a lane; None where no job was in the queue.
 
     A cell with several spans shows the kind of the highest priority: holds, suspension and lost
@@ -179,7 +173,7 @@ def lane_cells(lane: Lane, window: VisibleWindow, symbol_of: SymbolOf) -> list[S
     """
     best: list[dict[Symbol, float]] = [{} for _ in range(window.cells)]
     for span in lane.spans_between(window.start, window.end):
-        sign = span_symbol(span, symbol_of)
+        sign = span_symbol(span, sites)
         for cell, seconds in _cell_overlaps(span.start_position, span.end_position, window):
             best[cell][sign] = best[cell].get(sign, 0.0) + seconds
     return [
@@ -328,15 +322,11 @@ Stack = Mapping[Symbol, float]
 
 
 def stacks(
-    timeline: Timeline,
-    window: VisibleWindow,
-    symbol_of: SymbolOf,
-    order: Sequence[Symbol],
-    gpus: bool,
+    timeline: Timeline, window: VisibleWindow, sites: Sites | None = None, *, gpus: bool
 ) -> list[Stack]:
     """The mean concurrency in each cell, so that the area is the GPU-seconds used.
 
-    With ``gpus`` false: the seconds. ``order``: that of the symbols, from the bottom up.
+    With ``gpus`` false: the seconds. By outcome, or by the symbols of ``sites``.
     """
     sums: list[dict[Symbol, float]] = [{} for _ in range(window.cells)]
     for ran in timeline.executions:
@@ -347,11 +337,12 @@ def stacks(
         if ran.stored:
             ends.insert(0, (ran.checkpoint, start + ran.stored))
         for when, end in ends:
-            sign = symbol_of(_part(ran, when))
+            sign = _execution_symbol(ran, when, sites)
             for cell, seconds in _cell_overlaps(start, end, window):
                 share = weight * seconds / window.cell_seconds
                 sums[cell][sign] = sums[cell].get(sign, 0.0) + share
             start = end
+    order = WORK if sites is None else tuple(sites.values())
     position = {sign: at for at, sign in enumerate(order)}
     return [
         dict(sorted(weights.items(), key=lambda each: position.get(each[0], len(position))))

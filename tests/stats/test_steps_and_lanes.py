@@ -23,7 +23,6 @@ from metlmon.tables.timeline_text import (
     GOODPUT,
     HELD,
     IDLE,
-    WORK,
     VisibleWindow,
     axis,
     cell_characters,
@@ -31,8 +30,6 @@ from metlmon.tables.timeline_text import (
     epoch_labels,
     full_window,
     lane_cells,
-    outcome_symbol,
-    site_symbol,
     site_symbols,
     snap_to_step,
     stack_rows,
@@ -177,7 +174,7 @@ def test_timelines_of_no_and_one_event() -> None:
     [span] = one.lanes[0].spans
     assert (span.state, span.end, span.seconds) == (State.IDLE, None, 0.0)
     assert one.lanes[0].spans_at(0.0) == (span,)
-    [sign, *rest] = lane_cells(one.lanes[0], full_window(one, 20), outcome_symbol)
+    [sign, *rest] = lane_cells(one.lanes[0], full_window(one, 20))
     assert sign == IDLE
     assert set(rest) == {None}
 
@@ -185,8 +182,8 @@ def test_timelines_of_no_and_one_event() -> None:
 def test_short_hold_is_visible_in_a_long_cell() -> None:
     made = build_timeline(ledger(ONE_DAY, RAN, as_of=50120))
     [lane] = made.lanes
-    assert lane_cells(lane, VisibleWindow(0, DAY, 1), outcome_symbol) == [HELD]
-    before = lane_cells(lane, VisibleWindow(0, 3600, 14), outcome_symbol)
+    assert lane_cells(lane, VisibleWindow(0, DAY, 1)) == [HELD]
+    before = lane_cells(lane, VisibleWindow(0, 3600, 14))
     assert before == [IDLE, *[GOODPUT] * 12, HELD]
     assert lane.spans[-1].hold_reason == "too much memory"
 
@@ -199,14 +196,14 @@ def test_short_failure_does_not_hide_long_work() -> None:
     ran = [execution(1, 0, 1, Outcome.FAILED), execution(2, 1, 9000, Outcome.GOOD)]
     made = build_timeline(ledger(jobs, ran, as_of=9000))
     [lane] = made.lanes
-    assert lane_cells(lane, VisibleWindow(0, 10000, 1), outcome_symbol) == [GOODPUT]
-    assert lane_cells(lane, VisibleWindow(0, 1, 3), outcome_symbol) == [BADPUT, GOODPUT, GOODPUT]
+    assert lane_cells(lane, VisibleWindow(0, 10000, 1)) == [GOODPUT]
+    assert lane_cells(lane, VisibleWindow(0, 1, 3)) == [BADPUT, GOODPUT, GOODPUT]
 
 
 def test_cell_prefers_work_to_waiting() -> None:
     jobs = [job(1, [(0, State.IDLE), (90, State.RUNNING), (100, State.COMPLETED)])]
     made = build_timeline(ledger(jobs, [execution(1, 90, 100, Outcome.GOOD)], as_of=100))
-    assert lane_cells(made.lanes[0], VisibleWindow(0, 100, 2), outcome_symbol) == [GOODPUT, None]
+    assert lane_cells(made.lanes[0], VisibleWindow(0, 100, 2)) == [GOODPUT, None]
 
 
 def test_in_flight_spans_last_to_the_end() -> None:
@@ -307,9 +304,9 @@ def test_area_of_the_chart_equals_the_usage() -> None:
     jobs = [job(n, [(0, State.RUNNING), (100, State.COMPLETED)]) for n in (1, 2, 3)]
     made = build_timeline(ledger(jobs, ran, as_of=100))
     window = VisibleWindow(0, 7, 15)
-    drawn = stacks(made, window, outcome_symbol, WORK, gpus=True)
+    drawn = stacks(made, window, gpus=True)
     assert sum(sum(stack.values()) for stack in drawn) * 7 == pytest.approx(2 * 33 + 37)
-    counted = stacks(made, window, outcome_symbol, WORK, gpus=False)
+    counted = stacks(made, window, gpus=False)
     assert sum(sum(stack.values()) for stack in counted) * 7 == pytest.approx(33 + 37 + 80)
     assert chart_maximum(drawn) == 3
     rows = stack_rows(counted, chart_maximum(counted), 4)
@@ -325,7 +322,7 @@ def test_sites_have_distinct_signs() -> None:
     assert len({(sign.glyph, sign.colour) for sign in signs.values()}) == len(names)
     made = build_timeline(ledger(ONE_DAY, RAN, as_of=50120))
     some = site_symbols(made.sites)
-    cells = lane_cells(made.lanes[0], VisibleWindow(0, 3600, 14), site_symbol(some))
+    cells = lane_cells(made.lanes[0], VisibleWindow(0, 3600, 14), some)
     assert "".join(c for c, _ in cell_characters(cells, some.values())) == "░D" + "█" * 11 + "╳"
 
 

@@ -42,7 +42,6 @@ from metlmon.tables.timeline_text import (
     full_window,
     lane_cells,
     legend,
-    outcome_symbol,
     stacks,
     totals,
     waiting_symbols,
@@ -364,10 +363,10 @@ def _timeline_lines(data: Timeline, period_shown: TimeWindow, cells: int) -> Ite
     yield ()
     yield line((" " * indent + axis(data, window).rstrip(), DIM))
     for name, lane in zip(names, data.lanes, strict=True):
-        cells_of_lane = cell_characters(lane_cells(lane, window, outcome_symbol))
+        cells_of_lane = cell_characters(lane_cells(lane, window))
         yield line(f"{name:<{indent}}") + _cells(cells_of_lane)
         yield line((" " * indent + epoch_labels(lane, window), DIM))
-    columns = stacks(data, window, outcome_symbol, WORK, gpus=data.max_gpus > 0)
+    columns = stacks(data, window, gpus=data.max_gpus > 0)
     unit = "GPUs" if data.max_gpus > 0 else "jobs"
     yield from chart(columns, CHART_LINES, indent, unit, _cells)
     yield ()
