@@ -39,7 +39,6 @@ from metlmon.tables.timeline_text import (
     DAYS,
     IDLE,
     TRANSFER,
-    WORK,
     Cell,
     Sites,
     Stack,
@@ -434,8 +433,7 @@ class TimelineScreen(ListScreen):
 
     def _head(self, displayed: Timeline) -> list[Line]:
         room = self.app.size.width - 2
-        signs = list(self._signs.values()) if self.by_site else list(WORK)
-        keys = legend(signs, self._waiting, room, self.by_site)
+        keys = legend(self._waiting, room, self._shown_sites)
         legend_lines = 3 if self.app.size.height >= ROOMY_LINES else 2 if self.by_site else 1
         blank: list[Line] = [()] if self.app.size.height >= ROOMY_LINES else []
         lines = [headline(displayed, room), totals(displayed)]
@@ -543,8 +541,7 @@ class TimelineScreen(ListScreen):
     ) -> tuple[Line, Line]:
         if lane.key not in self._lanes and self._view is not None:
             lane_cell_list = lane_cells(lane, self._view.window, self._shown_sites)
-            signs = self._signs.values() if self.by_site else ()
-            self._lanes[lane.key] = cell_characters(lane_cell_list, signs)
+            self._lanes[lane.key] = cell_characters(lane_cell_list, self._shown_sites)
         selected = lane.key == self.table.cursor
         bar = lane_line(
             self._lanes.get(lane.key, ()), cursor=cursor, selected=selected, known_until=known_until

@@ -78,14 +78,14 @@ def waiting_symbols(timeline: Timeline) -> frozenset[Symbol]:
     return frozenset(_SYMBOLS.get(state, IDLE) for state in states - {_RUNNING})
 
 
-def legend(
-    signs: Sequence[Symbol], waiting: Container[Symbol], room: int, sites: bool
-) -> list[Line]:
+def legend(waiting: Container[Symbol], room: int, sites: Sites | None = None) -> list[Line]:
     """Render the legend: work first, then the kinds of waiting that occur.
 
     Marks are two cells wide if all keys fit into one line then.
     """
-    marks = [(sign, sign.letter if sites else "") for sign in signs]
+    marks = [(sign, "") for sign in WORK]
+    if sites is not None:
+        marks = [(sign, sign.letter) for sign in sites.values()]
     marks += [(sign, "") for sign in WAITING if sign in waiting]
     lines: list[Line] = []
     for cells in (2, 1):
@@ -207,9 +207,9 @@ def _cell_overlaps(at: float, until: float, window: VisibleWindow) -> list[tuple
 Cell = tuple[str, Symbol | None]
 
 
-def cell_characters(cells: Sequence[Symbol | None], sites: Iterable[Symbol] = ()) -> list[Cell]:
+def cell_characters(cells: Sequence[Symbol | None], sites: Sites | None = None) -> list[Cell]:
     """One character per cell; a site's letter marks its start."""
-    letters = frozenset(sites)
+    letters = frozenset() if sites is None else frozenset(sites.values())
     out: list[Cell] = []
     for at, sign in enumerate(cells):
         if sign is None:

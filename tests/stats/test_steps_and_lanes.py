@@ -323,7 +323,7 @@ def test_sites_have_distinct_signs() -> None:
     made = build_timeline(ledger(ONE_DAY, RAN, as_of=50120))
     some = site_symbols(made.sites)
     cells = lane_cells(made.lanes[0], VisibleWindow(0, 3600, 14), some)
-    assert "".join(c for c, _ in cell_characters(cells, some.values())) == "░D" + "█" * 11 + "╳"
+    assert "".join(c for c, _ in cell_characters(cells, some)) == "░D" + "█" * 11 + "╳"
 
 
 def test_epochs_are_labelled_at_their_start_if_it_fits() -> None:

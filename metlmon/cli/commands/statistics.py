@@ -33,7 +33,6 @@ from metlmon.tables import resources as resources_table
 from metlmon.tables import shards as shards_table
 from metlmon.tables import usage as usage_table
 from metlmon.tables.timeline_text import (
-    WORK,
     Cell,
     axis,
     cell_characters,
@@ -370,7 +369,7 @@ def _timeline_lines(data: Timeline, period_shown: TimeWindow, cells: int) -> Ite
     unit = "GPUs" if data.max_gpus > 0 else "jobs"
     yield from chart(columns, CHART_LINES, indent, unit, _cells)
     yield ()
-    yield from legend(WORK, waiting_symbols(data), cells, sites=False)
+    yield from legend(waiting_symbols(data), cells)
 
 
 def _stall_lines(data: Timeline) -> Iterable[Line]:
