@@ -353,14 +353,6 @@ def stacks(
 EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 
 
-def stack_rows(columns: Sequence[Stack], top: int, height: int) -> list[list[Cell]]:
-    """``height`` rows of cells from the top; ``top``: the value of the full height."""
-    return [
-        [_stack_cell(column, top, level, height) for column in columns]
-        for level in reversed(range(height))
-    ]
-
-
 def filled_eighths(value: float, top: float, level: int, height: int) -> int:
     """The eighths of a cell that a bar fills at a level of ``height``; at least one if not 0."""
     eighths = round(value / top * height * 8) if top else 0
@@ -401,7 +393,8 @@ def chart(
     top = chart_maximum(columns)
     unit = unit.removesuffix("s") if top == 1 else unit
     lines = []
-    for index, row in enumerate(stack_rows(columns, top, height) if height > 0 else ()):
+    for index in range(height):
+        row = [_stack_cell(column, top, height - 1 - index, height) for column in columns]
         label = f"{top} {unit}" if index == 0 else "0" if index == height - 1 else ""
         if len(label) > indent - 2:
             label = f"{top}"

@@ -23,16 +23,17 @@ from metlmon.tables.timeline_text import (
     GOODPUT,
     HELD,
     IDLE,
+    Cell,
     VisibleWindow,
     axis,
     cell_characters,
+    chart,
     chart_maximum,
     epoch_labels,
     full_window,
     lane_cells,
     site_symbols,
     snap_to_step,
-    stack_rows,
     stacks,
 )
 from metlmon.text.spans import to_ascii
@@ -309,8 +310,8 @@ def test_area_of_the_chart_equals_the_usage() -> None:
     counted = stacks(made, window, gpus=False)
     assert sum(sum(stack.values()) for stack in counted) * 7 == pytest.approx(33 + 37 + 80)
     assert chart_maximum(drawn) == 3
-    rows = stack_rows(counted, chart_maximum(counted), 4)
-    assert len(rows) == 4
+    rows: list[tuple[Cell, ...]] = []
+    assert len(chart(counted, 4, 9, "jobs", lambda row: rows.append(tuple(row)) or ())) == 4
     assert rows[-1][0] == ("█", GOODPUT)
 
 
