@@ -344,7 +344,7 @@ class Parsed(Struct, frozen=True):
 
 USAGE_TITLE: Final = "Partitionable Resources"
 _USAGE_TABLE: Final = re.compile(
-    rf"^[^\S\n]*+{USAGE_TITLE}.*(?:\n[^\S\n]*+(?=[^:=\n])[^:=\n]*+:.*)+", re.MULTILINE
+    rf"\n([^\S\n]*+{USAGE_TITLE}.*(?:\n[^\S\n]*+(?=[^:=\n])[^:=\n]*+:.*)+)"
 )
 """The title line, and lines with a label before a colon."""
 _WORD: Final = re.compile(r"\S+")
@@ -353,7 +353,7 @@ _WORD: Final = re.compile(r"\S+")
 def find_usage_table(body: str) -> Usage:
     """The table in an event's body; () without one."""
     match = _USAGE_TABLE.search(body)
-    return match[0] if match else ()
+    return match[1] if match else ()
 
 
 def usage_rows(usage: Usage) -> tuple[UsageRow, ...]:
@@ -552,8 +552,11 @@ def _split_label(label: str) -> tuple[str, str]:
 
 
 def _line(pattern: str) -> re.Pattern[str]:
-    """The pattern of a line's start, after its indentation."""
-    return re.compile(rf"^[^\S\n]*+(?:{pattern})", re.MULTILINE)
+    """The pattern of a line's start, after the newline before it and its indentation.
+
+    ``re`` searches for a literal ten times as fast as for ``^``.
+    """
+    return re.compile(rf"\n[^\S\n]*+(?:{pattern})", re.MULTILINE)
 
 
 _INTEGER: Final = r"-?[0-9]{1,18}"
@@ -779,7 +782,7 @@ def _submit_from_notes(host: str, body: str) -> Submit:
     for line in (line.strip() for line in body.split("\n")):
         if line.startswith("[") and line.endswith("]") and not structured:
             structured = _record(line)
-        elif (match := _DAG_NODE.match(line)) and node is None:
+        elif (match := _DAG_NODE.match(f"\n{line}")) and node is None:
             node = match[1]
         elif line and not line.startswith("WARNING: "):
             notes.append(line)
@@ -807,7 +810,7 @@ def _run_epoch(value: object) -> int | None:
 # --- one parser for each event type ---------------------------------------------------------
 
 
-_NODE_ALONE: Final = re.compile(r" {4}DAG Node: (\S+)")
+_NODE_ALONE: Final = re.compile(r"\n {4}DAG Node: (\S+)")
 """The body of nearly every 000 in DAGMan's own log."""
 
 
@@ -1047,7 +1050,7 @@ def _disconnected(text: str, body: str) -> ConnectionEvent:
 def _cluster_remove(text: str, body: str) -> ClusterRemove:
     completion = _first(_MATERIALIZED, body)
     complete = completion == "Complete" if completion else None
-    return ClusterRemove(complete, prose(_MATERIALIZED.sub("", body)))
+    return ClusterRemove(complete, prose(_MATERIALIZED.sub("\n", body)))
 
 
 def _file_transfer(text: str, body: str) -> FileTransfer:
@@ -1235,9 +1238,10 @@ class EventType(NamedTuple):
     ``name``: HTCondor's without ULOG_. ``line``: the text after the date in the text form, as a
     function of an ad or as a format of its attributes. ``pattern``: what HTCondor writes there, in
     full: a header in mid-line is one only if its text matches (None: any text; ``EXACT``: that
-    of ``line``). ``read`` returns the detail from this text and the lines below it, ``read_ad``
-    from the attributes of an ad. ``is_covered``: the detail and the first line have all that is
-    shown of the body. ``repeats``: equal texts of many jobs or hosts are parsed and stored once.
+    of ``line``). ``read`` returns the detail from this text and the lines below it, each after its
+    newline; ``read_ad`` from the attributes of an ad. ``is_covered``: the detail and the first line
+    have all that is shown of the body. ``repeats``: equal texts of many jobs or hosts are parsed
+    and stored once.
     """
 
     name: str
@@ -1312,7 +1316,7 @@ EVENT_TYPES: Final[Mapping[int, EventType]] = {
         "GENERIC",
         "{Info}",
         None,
-        lambda text, body: Generic(f"{text}\n{body}".rstrip()),
+        lambda text, body: Generic(f"{text}{body}".rstrip()),
         lambda ad: Generic(ad["Info"].rstrip()),
     ),
     9: EventType(
@@ -1467,6 +1471,7 @@ def read_detail(number: int, text: str, body: str) -> Detail | None:
     kind = EVENT_TYPES.get(number)
     if kind is None or kind.read is None:
         return None
+    body = f"\n{body}"  # Patterns of lines begin with the newline.
     if kind.repeats and len(body) + len(text) <= _REPEATED_LENGTH:
         return _read_repeated(kind.read, text, body)
     return kind.read(text, body)
