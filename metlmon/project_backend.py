@@ -42,7 +42,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
 from metlmon.model.states import ENDED, DagState
 from metlmon.pool.client import PoolClient
-from metlmon.pool.types import PoolAction, PoolError, ResultCode
+from metlmon.pool.types import PoolAction, PoolError
 from metlmon.snapshot.records import DagRow
 from metlmon.text.formatting import count, plain
 from metlmon.tracking.mlflow_client import TrackingError, tracking_server
@@ -185,7 +185,7 @@ class SubmittedEnsemble(SubmittedRun):  # type: ignore[misc]
             if preview.request is None:
                 raise ExecutionException(f"{self._dag}: cannot be removed: {preview.refused}")
             for result in client.perform(preview.request, lambda result: None):
-                if result.reply not in (ResultCode.DONE, ResultCode.ALREADY):
+                if not result.succeeded:
                     raise ExecutionException(f"{self._dag}: {result.reply}: {result.text}")
         except PoolError as error:
             raise ExecutionException(f"{self._dag}: cannot be removed: {error}") from None

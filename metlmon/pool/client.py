@@ -288,7 +288,7 @@ class PoolClient:
         for run in request.runs:
             result = gate_requests.change_requests(feed, request, run)
             yield result
-            if result.reply in (ResultCode.DONE, ResultCode.ALREADY):
+            if result.succeeded:
                 yield from self._perform_each(request, run.jobs, user)
                 continue
             reason = "not tried: its run could not be stopped"

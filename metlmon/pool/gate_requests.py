@@ -290,7 +290,7 @@ def change_requests(feed: Feed, request: ActionRequest, run: RunTarget) -> Actio
         change_file(run.id, directory, file, content, keep=keep, dry=request.dry)
         for file in run.files
     ]
-    failed = [each for each in results if each.reply not in (ResultCode.DONE, ResultCode.ALREADY)]
+    failed = [each for each in results if not each.succeeded]
     if failed or request.dry:
         return (failed or results)[0]
     if request.act is PoolAction.RESUME_RUN and _is_stopped(directory, run, run.uuid):

@@ -417,3 +417,8 @@ class ActionResult(Struct, frozen=True):
     subject: str
     reply: ResultCode
     text: Nullable[str] = ""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether what was requested is so, now or before."""
+        return self.reply in (ResultCode.DONE, ResultCode.ALREADY)

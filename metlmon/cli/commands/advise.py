@@ -360,8 +360,7 @@ def _outcome(application: Application, results: Sequence[ActionResult]) -> Itera
         verb = "sent" if application.way is ApplyWay.SEND else "retargeted"
         what = "run" if application.way is ApplyWay.SEND else "idle job"
         yield f"{count(len(changes), what)} {verb}: {', '.join(change_texts(changes))}"
-    good = (ResultCode.DONE, ResultCode.ALREADY)
-    failed = [result for result in results if result.reply not in good]
+    failed = [result for result in results if not result.succeeded]
     if failed:
         yield f"{count(len(failed), 'change')} failed: {plain(failed[0].text, 120)}"
     if application.left_out:
