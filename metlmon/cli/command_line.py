@@ -1,11 +1,12 @@
-"""What users type: a directory without a command, misspelt words, RUN and DIR in any order."""
+"""What users type: a directory without a command or on another machine, and misspelt words."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.output import is_terminal, print_message
@@ -70,7 +71,7 @@ def connect(options: argparse.Namespace) -> None:
             )
         if name == "dirs" and len(words) > 1:
             at_home = options.command == "watch" and is_terminal()
-            options.dirs = usable_paths(words, _path_later if at_home else None)
+            options.dirs = _usable_paths(words, may_wait=at_home)
             options.unusable = len(words) - len(options.dirs)
             continue
         words = [path_of(word) for word in words]
@@ -85,10 +86,14 @@ def _is_key(word: str, directory: str) -> bool:
     return is_given or os.path.isfile(word.partition(":")[0])
 
 
-def usable_paths(
-    words: Sequence[str], later: Callable[[str], str | None] | None = None
-) -> list[str]:
-    """The paths of the usable words; errors are printed. Raises InputError if none is."""
+def _usable_paths(words: Sequence[str], *, may_wait: bool) -> list[str]:
+    """The paths of the usable words; errors are printed. Raises InputError if none is.
+
+    ``may_wait``: a machine of a word like ``HOST:/DIR`` may be connected later, in the background.
+    """
+    from metlmon.remote.machine import connect_later
+    from metlmon.remote.paths import UnusableMachine
+
     paths, refused = [], []
     for word in words:
         try:
@@ -98,23 +103,14 @@ def usable_paths(
     if not paths:
         raise refused[-1][1]
     for word, reason in refused:
-        path = later(word) if later is not None else None
+        path = None
+        with suppress(UnusableMachine):
+            path = connect_later(word) if may_wait and ":/" in word else None
         if path is not None:
             paths.append(path)
         else:
             print_message(str(reason))
     return paths
-
-
-def _path_later(word: str) -> str | None:
-    """The path of a word like ``HOST:/DIR``, on a machine that is connected in the background."""
-    from metlmon.remote.machine import connect_later
-    from metlmon.remote.paths import UnusableMachine
-
-    try:
-        return connect_later(word) if ":/" in word else None
-    except UnusableMachine:
-        return None
 
 
 def unknown_arguments(words: Sequence[str], command: str | None) -> str:
@@ -153,22 +149,3 @@ def chosen_words(
         what = unknown[0] if unknown else text
         raise InputError(f"{option} {what!r}: {there} {', '.join(known)}")
     return set(names)
-
-
-def swap_run_and_directory(options: argparse.Namespace) -> None:
-    """Put RUN and DIR of ``metlmon run`` in order if DIR was given first."""
-    if _exists(options.run) and not _exists(options.dir):
-        options.run, options.dir = options.dir, options.run
-
-
-def _exists(path: str) -> bool:
-    from metlmon.remote import filesystem
-
-    return filesystem.exists(path)
-
-
-def swap_target_and_directory(options: argparse.Namespace) -> None:
-    """Put DIR before the targets of ``metlmon act`` if it was given last."""
-    last = options.targets[-1] if options.targets else ""
-    if last and os.path.exists(last) and not os.path.exists(options.dir):
-        options.dir, options.targets = last, [options.dir, *options.targets[:-1]]

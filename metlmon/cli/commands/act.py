@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.cli import Exit
-from metlmon.cli.command_line import swap_target_and_directory
 from metlmon.cli.output import LISTED, Output, print_message, print_output
 from metlmon.cli.reading import one_run, open_reader
 from metlmon.errors import InputError
@@ -66,7 +66,10 @@ class ActOutput(Output, frozen=True, kw_only=True):
 
 def act(options: argparse.Namespace) -> int:
     """Perform an action. Returns 0 if all results are "done" or "already so"."""
-    swap_target_and_directory(options)
+    last = options.targets[-1] if options.targets else ""
+    if last and os.path.exists(last) and not os.path.exists(options.dir):
+        # DIR was given last.
+        options.dir, options.targets = last, [options.dir, *options.targets[:-1]]
     action = PoolAction(options.action)
     value = _check_options(action, options)
     site = value if isinstance(value, str) and action not in RAISE_ACTS else None
@@ -225,8 +228,7 @@ def _print_results(
 
 def exit_status(results: Iterable[ActionResult]) -> Exit:
     """The exit status: OK if all results are "done" or "already so"."""
-    good = (ResultCode.DONE, ResultCode.ALREADY)
-    return Exit.OK if all(result.reply in good for result in results) else Exit.REFUSED
+    return Exit.OK if all(result.succeeded for result in results) else Exit.REFUSED
 
 
 # --- targets ------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from msgspec import json
 
 from metlmon.cli import Exit
 from metlmon.cli.output import is_terminal, print_message
-from metlmon.cli.reading import input_with_trainings
+from metlmon.cli.reading import input_with_trainings, read_whole
 from metlmon.cli.session_setup import RECORDING, open_screens
+from metlmon.config.settings import Settings
 from metlmon.errors import InputError
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.replay import PAUSE_SECONDS, LoopingFeed, Replay, ReplayPiece
 from metlmon.memory import gc_paused
@@ -88,9 +88,6 @@ def _print_end(pieces: Sequence[ReplayPiece], directory: Path) -> int:
     from metlmon.stats.estimates import make_forecast
 
     Replay(pieces, directory, 1.0).write_until(pieces[-1].time)
-    reader = DagdirReader(directory)
-    reader.open()
-    reader.read_all()
-    stats = input_with_trainings(reader)
+    stats = input_with_trainings(read_whole(directory, Settings()))
     print_status(stats, make_forecast(stats), make_health(stats))
     return Exit.OK

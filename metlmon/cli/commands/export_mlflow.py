@@ -19,7 +19,7 @@ from typing import Final
 from metlmon.cli import Exit
 from metlmon.cli.commands.report import report_of
 from metlmon.cli.output import print_message, print_warnings, waiting_line
-from metlmon.cli.reading import input_with_trainings, open_reader
+from metlmon.cli.reading import input_with_trainings, open_reader, read_whole
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
@@ -326,9 +326,7 @@ OUTPUT_FILE: Final = "mlflow-export.txt"
 def export_until_end(dag: Path, run_id: str) -> int:
     """Export until the DAG ends; return the exit status. Raises InputError, TrackingError."""
     settings = load_settings(dag.parent)
-    reader = DagdirReader(dag, settings)
-    reader.open()
-    reader.read_all()
+    reader = read_whole(dag, settings)
     server = tracking_server(None, os.environ, settings.tracking)
     while reader.snapshot_builder().ledger().first_time is None:
         dags = reader.snapshot_builder().status().dags

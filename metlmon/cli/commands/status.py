@@ -281,9 +281,9 @@ class RunOutput(EnsembleOutput, frozen=True, kw_only=True):
 
 def run(options: argparse.Namespace) -> int:
     """Open the Run screen, or print the run as JSON or table. Returns the exit status."""
-    from metlmon.cli.command_line import swap_run_and_directory
-
-    swap_run_and_directory(options)
+    if filesystem.exists(options.run) and not filesystem.exists(options.dir):
+        # DIR was given first.
+        options.run, options.dir = options.dir, options.run
     if filesystem.isdir(options.run):
         raise InputError(_no_run_given(options))
     reader = open_reader(options)
