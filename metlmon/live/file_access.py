@@ -275,6 +275,14 @@ def read_regular_file(path: Path, largest: int = MAX_DAG_FILE_BYTES) -> bytes:
     return call_with_timeout(_content, path, largest)
 
 
+def linked_content(path: Path, largest: int = MAX_DAG_FILE_BYTES) -> bytes | None:
+    """As :func:`read_regular_file`, but None if the file cannot be read."""
+    try:
+        return read_regular_file(path, largest)
+    except (OSError, ValueError):
+        return None
+
+
 def _content(path: Path, largest: int) -> bytes:
     with open_regular(path) as (file, size):
         if size > largest:

@@ -22,7 +22,7 @@ from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.dagman.records import Node, NodeKind, Problem, Workflow
 from metlmon.dagman.submit_description import Description, Statement, command_values
 from metlmon.eventlog.events import site_in_ad
-from metlmon.live.file_access import UnreadableFile, read_file_end, read_regular_file
+from metlmon.live.file_access import UnreadableFile, linked_content, read_file_end
 from metlmon.model.run import RunPart, parse_run_part
 from metlmon.redact import redact_secrets
 
@@ -381,15 +381,9 @@ class FileStore:
     """The files of one check, each read once and shared by parser and rules."""
 
     def __init__(self) -> None:
-        self.get: Callable[[Path], bytes | None] = cache(self._get)
+        self.get: Callable[[Path], bytes | None] = cache(linked_content)
+        """The bytes of a file, or None if it cannot be read."""
         self._existing: dict[str, bool] = {}
-
-    def _get(self, path: Path) -> bytes | None:
-        """The bytes, or None if the file cannot be read."""
-        try:
-            return read_regular_file(path)
-        except (OSError, ValueError):
-            return None
 
     def read(self, path: Path) -> bytes:
         """The bytes. Raises OSError."""

@@ -43,7 +43,7 @@ from metlmon.dagman.parser import READERS
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import is_environment
 from metlmon.errors import nearest, prefix
-from metlmon.live.file_access import content_of, read_regular_file
+from metlmon.live.file_access import linked_content, read_regular_file
 
 BUILTIN_NAMES: Final = ("run", "index", "uuid")
 """Placeholders of every run: its name (group and padded index), index from 0, and uuid."""
@@ -452,7 +452,7 @@ def referenced_files(
             continue
         path = source.parent / name
         is_copied = "/" not in name and "$" not in name
-        data = content_of(path, min(bytes_left, MAX_FILE_BYTES)) if is_copied else None
+        data = linked_content(path, min(bytes_left, MAX_FILE_BYTES)) if is_copied else None
         bytes_left -= len(data or b"")
         executable = each.use is FileUse.SCRIPT
         if data is not None and each.is_input:
@@ -466,7 +466,7 @@ def referenced_files(
 def read_submit_text(name: str, data: bytes | None, directory: Path) -> str | None:
     """The text of a submit file, from ``data`` or the directory; None if unreadable."""
     if data is None:
-        data = content_of(directory / name, MAX_FILE_BYTES)
+        data = linked_content(directory / name, MAX_FILE_BYTES)
     return None if data is None else data.decode("utf-8", "replace")
 
 

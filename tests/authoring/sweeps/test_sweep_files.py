@@ -437,7 +437,6 @@ def test_files_of_jobs_are_copied(tmp_path: Path) -> None:
     for name, text in {
         "my.sub": described,
         "run.sh": "#!/bin/sh\n",
-        "data.csv": "1",
         "in/x.csv": "2",
         "side.inc": "JOB a a.sub\n",
         "far.inc": "JOB f f.sub\n",
@@ -445,6 +444,7 @@ def test_files_of_jobs_are_copied(tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "run.sh").chmod(0o755)
+    (tmp_path / "data.csv").symlink_to("in/x.csv")
     files = {file.name: file for file in make_plan(request).files}
     assert {"my.sub", "run.sh", "data.csv", "side.inc", "far.inc"} <= files.keys()
     assert not {"a.sub", "f.sub"} & files.keys()
