@@ -51,6 +51,7 @@ from metlmon.redact import redact_secrets
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.row_text import format_run_list, gate_sentences
 from metlmon.text.formatting import STATES, count
+from metlmon.text.record_json import json_object
 
 LARGEST: Final = 64 << 20
 """Maximum bytes of a DAG file, of a gate's rules and of a ``metrics.csv``."""
@@ -731,11 +732,8 @@ def _stop_rules(content: Mapping[str, Any]) -> Any:
 
 
 def _read_json_object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(_read_bytes(path))
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict) or not isinstance(content.get("runs", {}), dict):
+    content = json_object(_read_bytes(path))
+    if content is None or not isinstance(content.get("runs", {}), dict):
         raise PlanError(f"{path}: not the rules of a gate: a JSON object is expected; correct it")
     return content
 

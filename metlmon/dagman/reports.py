@@ -11,13 +11,12 @@ manual, "DAGMan Workflows".
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from sys import intern
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -33,6 +32,7 @@ from metlmon.dagman.records import (
     StatusNode,
 )
 from metlmon.redact import harmless, visible
+from metlmon.text.record_json import json_object
 
 # --- rescue files and save files -------------------------------------------------------------
 
@@ -355,14 +355,10 @@ def read_metrics(path: Path, data: bytes) -> tuple[DagMetrics | None, list[Probl
     Returns the metrics, None when it is another file or incomplete, and the problems. Version 1
     writes "jobs" for nodes; version 2 (``metrics_version``) counts jobs beside them. Never raises.
     """
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
+    values = json_object(data)
+    if values is None:
         text = "no JSON object: not a metrics file, or one being written"
         return None, [Problem("metrics", str(path), None, text, error=False)]
-    values: dict[str, Any] = document
     noun = "jobs" if (_integer(values.get("metrics_version")) or 1) == 1 else "nodes"
 
     def nodes(result: str) -> int | None:

@@ -13,7 +13,6 @@ text form. The body is empty if the detail contains all of it.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -37,6 +36,7 @@ from metlmon.eventlog.events import (
     printable,
     type_of,
 )
+from metlmon.text.record_json import json_object
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -191,14 +191,6 @@ def _time(ad: Ad) -> datetime | None:
     return header.parse_iso(stamp) if isinstance(stamp, str) else None
 
 
-def _read_json(text: str) -> Ad | None:
-    try:
-        ad = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return ad if isinstance(ad, dict) else None
-
-
 def _read_xml(text: str) -> Ad | None:
     from xml.etree import ElementTree  # only few logs are XML
 
@@ -238,7 +230,7 @@ _JSON: Final = _Notation(
     start=re.compile(rb"(?<![^\n\0])\{"),
     end=re.compile(rb"^(?:\0*\{[^\n]*)?\}[ \t]*\r?\n", re.MULTILINE),
     frame=re.compile(rb"[\[\],]"),
-    read=_read_json,
+    read=json_object,
 )
 _XML: Final = _Notation(
     start=re.compile(rb"(?<![^\n\0])<c>"),

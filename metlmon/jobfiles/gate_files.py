@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from metlmon.jobfiles.records import json_object
 from metlmon.redact import harmless, redact_secrets
+from metlmon.text.record_json import json_object
 
 LONGEST: Final = 64 << 10
 """Bytes of such a file that are read: it contains one sentence."""

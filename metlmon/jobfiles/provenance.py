@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from metlmon.jobfiles.records import CheckpointRecord, json_object
+from metlmon.jobfiles.records import CheckpointRecord
 from metlmon.redact import harmless
+from metlmon.text.record_json import json_object
 
 SIDECAR_SUFFIX: Final = ".ckpt.provenance.json"
 

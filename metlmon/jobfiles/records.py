@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 
@@ -97,15 +96,6 @@ class Streamed(Struct, frozen=True):
     def loss_odd(self) -> str | None:
         """``nan``, ``inf`` or ``-inf``; None for a number."""
         return nonfinite(self.loss)
-
-
-def json_object(text: str | bytes) -> dict[str, Any] | None:
-    """The JSON object in a text; None for any other text."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 # --- values of metrics ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Converts records to JSON, and to the types that their JSON Schema is made from.
+"""Converts records to JSON, and to the types that their JSON Schema is made from; reads objects.
 
 A record (a Struct or a NamedTuple) is written whole: its fields, except those that ``json_omits``
 names, and the properties that its class variable ``json_properties`` names, all under their own
@@ -8,6 +8,7 @@ renamed or repurposed within one schema number. An unknown value is null, never 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -183,6 +184,15 @@ def _is_by_tuples(hint: Any) -> bool:
     origin: Any = get_origin(hint)
     mapping = isinstance(origin, type) and issubclass(origin, Mapping)
     return mapping and get_origin(get_args(hint)[0]) is tuple
+
+
+def json_object(text: str | bytes) -> dict[str, Any] | None:
+    """The JSON object in a text; None for any other text."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 # --- types --------------------------------------------------------------------------------------
