@@ -22,7 +22,16 @@ from io import BytesIO
 from itertools import islice
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from metlmon.remote.agent import ENDS, MAX_NAMES, MAX_READ, decode, digest, encode, to_bytes
+from metlmon.remote.agent import (
+    ENDS,
+    MAX_NAMES,
+    MAX_READ,
+    decode,
+    digest,
+    encode,
+    signature_of,
+    to_bytes,
+)
 from metlmon.remote.connection import Channel, Connection
 from metlmon.remote.paths import (
     HOSTS,
@@ -204,7 +213,7 @@ class Content:
 
     def update(self, status: os.stat_result) -> None:
         """Store the newest status: blocks must be compared again if it differs."""
-        signature, size = _signature(status), status.st_size
+        signature, size = signature_of(status), status.st_size
         if size < self.size:
             # Drop the bytes after its new end.
             known = self.known.items()
@@ -298,10 +307,6 @@ class Content:
             else:
                 parts.append(Part(path, low, known, high))
         return parts
-
-
-def _signature(status: os.stat_result) -> tuple[int, ...]:
-    return (*status[:7], status.st_mtime_ns, status.st_ctime_ns)
 
 
 # --- the machine --------------------------------------------------------------------------------
