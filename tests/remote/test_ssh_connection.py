@@ -292,7 +292,7 @@ def test_remote_dag_opens_no_local_file(
 
 # --- the agent itself ---------------------------------------------------------------------------
 
-MODULES = "collections.abc errno hashlib json os stat struct sys time typing zlib"
+MODULES = "collections.abc contextlib errno hashlib json os stat struct sys time typing zlib"
 
 OS_CALLS = (
     "stat lstat fstat scandir open pread lseek close geteuid strerror path stat_result "
