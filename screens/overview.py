@@ -164,12 +164,12 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         if self.faults_only:
             faulty = {run for entry in health_table.serious(health) for run in entry.runs}
             shown = [row for row in rows if row.key in faulty]
-        columns = runs_table.columns(rows, progress, figures, self.context.feed.settings.metrics)
+        metrics = self.context.feed.settings.metrics
         clocks = health_table.removal_clocks(health, status.as_of)
         # Until a key is pressed, the cursor is on the run named on the first line.
         worst = health.worst if health is not None and not self.context.last_key_time else None
         self.fill(
-            health_table.with_removal_clocks(columns, clocks),
+            runs_table.columns(rows, progress, figures, metrics, clocks),
             shown,
             lambda row: row.key,
             runs_table.filter_text,

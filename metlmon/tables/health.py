@@ -7,13 +7,9 @@ from datetime import datetime
 from itertools import chain, groupby
 from typing import Final
 
-from msgspec.structs import replace
-
 from metlmon.health.advice import own_steps
 from metlmon.health.types import KINDS, Health, HealthEntry, Severity, numbered
 from metlmon.model.job_events import JobId
-from metlmon.model.states import State
-from metlmon.snapshot.records import Run
 from metlmon.stats.totals import group_by
 from metlmon.tables.layout import Column, Kind, searched
 from metlmon.text import formatting
@@ -329,30 +325,6 @@ def removal_clocks(health: Health | None, as_of: datetime | None) -> dict[JobId,
         for entry in health.open_entries
         for job, when in entry.removal_times.items()
     }
-
-
-def with_removal_clocks(
-    columns: Sequence[Column[Run]], clocks: Mapping[JobId, str]
-) -> list[Column[Run]]:
-    """The columns of runs; the state of a held one has its clock if there is room."""
-
-    def clock(row: Run) -> Line:
-        latest = row.latest
-        held = row.state is State.HELD and latest is not None
-        text = clocks.get((latest.cluster or 0, latest.proc or 0)) if held and latest else None
-        return line((f", {text}", ALARM)) if text else ()
-
-    def with_clock(column: Column[Run]) -> Column[Run]:
-        def cell(row: Run, room: int | None) -> Line:
-            state, added = column.draw(row, room), clock(row)
-            return state + added if room is not None and width(state + added) <= room else state
-
-        def reserve(row: Run) -> int:
-            return width(column.draw(row) + clock(row))
-
-        return replace(column, cell=cell, reserve=reserve)
-
-    return [with_clock(each) if clocks and each.name == "state" else each for each in columns]
 
 
 def filter_text(health: Health, entry: HealthEntry) -> str:

@@ -88,6 +88,7 @@ FAULTS: Final = frozenset(
 """States of the fault filter; held and failed need attention."""
 
 NO_STREAMS: Final[Mapping[JobId, Streamed]] = {}
+NO_CLOCKS: Final[Mapping[JobId, str]] = {}
 
 BAR_CELLS: Final = 8
 BAR_GROWN_CELLS: Final = 22
@@ -144,15 +145,17 @@ def columns(
     streams: Mapping[JobId, Streamed] = NO_STREAMS,
     figures: RunFigures | None = None,
     metrics: MetricSettings | None = None,
+    clocks: Mapping[JobId, str] = NO_CLOCKS,
     *,
     every: bool = False,
 ) -> list[Column[Run]]:
     """The columns of the overview that are informative for these runs; ``every``: all of them.
 
     ``streams``: progress lines of running jobs. ``figures``: what statistics add; None while
-    unknown. ``metrics``: settings of the metric columns; None omits these. If all runs have ended,
-    their wall time and hours replace the time in state. If runs of several DAGs have the same name,
-    the DAG identifies the run.
+    unknown. ``metrics``: settings of the metric columns; None omits these. ``clocks``: when held
+    jobs will be removed, shown behind their state if there is room. If all runs have ended, their
+    wall time and hours replace the time in state. If runs of several DAGs have the same name, the
+    DAG identifies the run.
     """
     measured = every or (metrics is not None and has_metrics(figures, rows))
     finished = bool(rows) and all(row.has_ended for row in rows)
@@ -160,6 +163,15 @@ def columns(
     digits = max((len(epochs_text(row)) for row in rows), default=3)
     unit = rows[0].hours.measure.short if rows else "GPU-h"
     late = measured or finished
+
+    def state(row: Run, cells: int | None) -> Line:
+        latest, shown = row.latest, state_text(row, streams)
+        if cells is None or latest is None or row.state is not State.HELD:
+            return shown
+        clock = clocks.get((latest.cluster or 0, latest.proc or 0))
+        longer = shown + line((f", {clock}" if clock else "", ALARM))
+        return longer if line_width(longer) <= cells else shown
+
     found = [
         name_column(
             "run",
@@ -203,8 +215,9 @@ def columns(
             lambda row: gate_symbol(row) or STATES[row.state],
             Kind.STATE,
             doc="state, with the percent of the running epoch that is done",
-            cell=lambda row, _: state_text(row, streams),
+            cell=state,
             minimum=12,
+            reserve=(lambda row: line_width(state(row, LONGEST))) if clocks else None,
         ),
         Column(
             "since",
