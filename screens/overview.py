@@ -80,15 +80,14 @@ from screens.base.plots import PlotScreen
 from screens.base.screens import (
     ROOMY_LINES,
     WIDE,
-    TreeScreen,
     beside,
     compare_marked,
     queue_lines_below,
 )
 from screens.base.stats_worker import streams
+from screens.nodes import TreeScreen
 from screens.pool_actions import (
     ACTION_SCOPES,
-    ActionScreen,
     Selection,
     action_of,
     is_possible,
@@ -128,7 +127,7 @@ MAX_JOBS: Final = 4
 """Maximum jobs whose states the pane shows, the newest ones."""
 
 
-class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
+class OverviewScreen(TreeScreen, PlotScreen):
     """All runs, one row each; if there is room, the one under the cursor in a pane below."""
 
     HAS_HEADER: ClassVar[bool] = True
@@ -151,10 +150,13 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         self.show_head(self._header(snapshot))
         status = snapshot.status
         has_nodes_only = not status.runs and any(dag.nodes_total for dag in status.dags)
-        if has_nodes_only and self._show_nodes(snapshot):
-            self.query_one(SelectionPane).display = False
-            return
-        self.node_list = None
+        if has_nodes_only:
+            self.update_tree(snapshot)
+            if self.node_tree.total:
+                self.show_nodes(snapshot)
+                self.query_one(SelectionPane).display = False
+                return
+        self.shows_nodes = False
         self.context.stats.watch_job_files()
         figures = self.context.stats.value(run_figures)
         progress = self.context.stats.value(streams) or {}
@@ -301,17 +303,6 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         lines = self.table.size.height + self.query_one("#note").size.height
         return lines - 1 - sum(row.height for row in self.table.rows)
 
-    def _show_nodes(self, snapshot: Snapshot) -> bool:
-        """Show the nodes if there are no runs; return False if there are no nodes either."""
-        from screens.nodes import NodeList
-
-        nodes = self.node_list or NodeList()
-        nodes.update(self.context.feed, snapshot)
-        if not nodes.tree.total:
-            return False
-        nodes.show(self, snapshot)
-        return True
-
     def _header(self, snapshot: Snapshot) -> list[Line]:
         """All lines if there is room, else the most important five, in the same order."""
         room, roomy = self.app.size.width, self.app.size.height >= ROOMY_LINES
@@ -395,7 +386,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
 
     def hidden_actions(self) -> Collection[str]:
         snapshot, hidden = self.context.snapshot, TREE_ACTIONS
-        if self.node_list is not None:
+        if self.shows_nodes:
             hidden = frozenset({"sort", "compare"})
         elif snapshot.opened and not (snapshot.status.dags or snapshot.status.runs):
             hidden = RUN_ACTIONS
@@ -403,29 +394,29 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         return hidden.union(pane, super().hidden_actions())
 
     def action_compare(self) -> None:
-        if self.node_list is None:
-            compare_marked(self)
-        else:
+        if self.shows_nodes:
             self.show_message("these are nodes: only runs can be compared")
+        else:
+            compare_marked(self)
 
     def open_row(self, key: str) -> None:
-        if self.node_list is None:
-            self.context.open_screen("run", key)
+        if self.shows_nodes:
+            self.open_node(key)
         else:
-            self.node_list.open(self, key)
+            super().open_row(key)
 
     def action_sort(self) -> None:
-        if self.node_list is None:
-            super().action_sort()
-        else:
+        if self.shows_nodes:
             where = "on a screen of their own, where they can be sorted"
             self.show_message(f"[6] shows the nodes {where}")
+        else:
+            super().action_sort()
 
     def refusals(self) -> Mapping[str, str]:
         pool = self.context.options.submission_pool is not None
         new = {} if pool else {"new": self.context.options.no_pool_reason}
         folds = dict.fromkeys(TREE_ACTIONS, "these are runs; [6] shows the nodes")
-        return {**super().refusals(), **new, **(folds if self.node_list is None else {})}
+        return {**super().refusals(), **new, **({} if self.shows_nodes else folds)}
 
     def selection(self) -> Selection:
         """The marked runs, or the one under the cursor, with their queued jobs.
@@ -433,8 +424,8 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         A run without queued jobs has its latest job instead. Without any run: all DAGs. Of a DAG
         without runs: its nodes, as on the Nodes screen.
         """
-        if self.node_list is not None:
-            return self.node_list.selection(self, self.chosen_keys)
+        if self.shows_nodes:
+            return self.selected_nodes()
         runs = self.chosen_rows
         if not runs:
             return Selection("nothing", (), self.context.snapshot.status.dags)

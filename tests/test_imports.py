@@ -54,8 +54,7 @@ NEVER_AT_FIRST = {
     *("metlmon.trainer", "metlmon.cli.status_text"),
     *("metlmon.cli.commands.new", "metlmon.cli.commands.act"),
     *("screens.submit", "screens.timeline", "screens.sites", "screens.curves"),
-    *("screens.estimates", "screens.health", "screens.nodes"),
-    "metlmon.snapshot.node_tree",
+    *("screens.estimates", "screens.health"),
 }
 """What ``watch`` does not wait for before its first screen stands."""
 

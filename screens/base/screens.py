@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial, partialmethod
+from functools import partial
 from itertools import zip_longest
 from math import inf
 from pathlib import Path
@@ -72,7 +72,6 @@ from screens.widgets.line_widget import Document, LineWidget, StaticLines, Table
 
 if TYPE_CHECKING:
     from screens.app import MetlmonApp
-    from screens.nodes import NodeList
 
 T = TypeVar("T")
 
@@ -1262,41 +1261,6 @@ class ListScreen(FilterKeys):
     def action_back(self) -> None:
         if not self.clear_filter_or_marks():
             super().action_back()
-
-
-class TreeScreen(ListScreen):
-    """A list that may show ``node_list``, the tree of nodes."""
-
-    node_list: NodeList | None = None
-
-    def _fold(self, is_open: bool) -> None:
-        """Fold or unfold the current row, or move to its parent."""
-        if self.node_list is not None:
-            parent = self.node_list.fold(self.table.cursor, is_open)
-            self.refresh_view()
-            if parent is not None:
-                self.table.select(parent)
-
-    def _fold_all(self, is_open: bool) -> None:
-        if self.node_list is not None:
-            self.node_list.fold_all(is_open)
-            self._refresh_if_mounted()
-
-    def action_mark(self) -> None:
-        if self.node_list is not None and self.table.cursor in self.node_list.group_keys():
-            self.show_message("a mark is for one node: right unfolds this row")
-        else:
-            super().action_mark()
-
-    def action_mark_all(self) -> None:
-        groups = () if self.node_list is None else self.node_list.group_keys()
-        self.table.toggle_all(groups)
-        self._refresh_if_mounted()
-
-    action_unfold = partialmethod(_fold, True)
-    action_fold = partialmethod(_fold, False)
-    action_unfold_all = partialmethod(_fold_all, True)
-    action_fold_all = partialmethod(_fold_all, False)
 
 
 def text_filter(wanted: str) -> Callable[[str], bool] | None:
