@@ -52,7 +52,7 @@ SAMPLE: Final = 50
 class TreeScreen(ListScreen, ActionScreen):
     """A list that may show the tree of nodes.
 
-    ``shows_nodes``: whether its rows are those of the tree; ``node_tree``: that of the newest snapshot.
+    ``shows_nodes``: its rows are those of ``node_tree``, the tree of the newest snapshot.
     """
 
     def __init__(self) -> None:

@@ -165,9 +165,8 @@ def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
     from metlmon.live.job_files import TrainingFiles
 
     builder = reader.snapshot_builder()
-    ledger = builder.ledger()
     files = TrainingFiles(reader.dagdir, builder.ensemble.settings)
-    job_files = asdict(files.read(ledger, builder))
+    job_files = asdict(files.read(builder))
     if files.problem is not None:
         print_message(f"warning: {files.problem}")
     return stats_input(reader, **job_files, files_read=True, **more)

@@ -127,7 +127,7 @@ def make_figures(reader: DagdirReader) -> Figures:
     builder = reader.snapshot_builder()
     status = builder.status()
     settings, ledger = reader.ensemble.settings, builder.ledger()
-    job_files = asdict(TrainingFiles(reader.dagdir, settings).read(ledger, builder))
+    job_files = asdict(TrainingFiles(reader.dagdir, settings).read(builder))
     stats_input = StatsInput(status, ledger, settings, **job_files, files_read=True)
     health = make_health(stats_input)
     forecast = make_forecast(stats_input)

@@ -17,7 +17,7 @@ from itertools import chain, islice
 from math import inf
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -282,37 +282,34 @@ EpochValues = list[tuple[int | None, float]]
 """Epochs named in lines and the lines' values, in order of increasing precedence."""
 
 
-class FileCache(Generic[T]):
-    """The contents of files, read again only when a file has changed.
+class FileCache:
+    """What readers made of files, read again only when a file has changed."""
 
-    A file that cannot be read has the content ``default``.
-    """
+    def __init__(self) -> None:
+        self._known: dict[tuple[Callable[[str], Any], str], tuple[FileState, Any]] = {}
+        self._used: set[tuple[Callable[[str], Any], str]] = set()
 
-    def __init__(self, read: Callable[[str], T], default: T) -> None:
-        self._read = read
-        self._default = default
-        self._known: dict[str, tuple[FileState, T]] = {}
-        self._used: set[str] = set()
+    def read(self, path: str, read: Callable[[str], T]) -> tuple[FileState, T | None] | None:
+        """Return a file's state and what ``read`` makes of it; None without such a file.
 
-    def read(self, path: str) -> tuple[FileState, T] | None:
-        """Return the file's state and content; None without such a file."""
+        If it cannot be read, its content is None.
+        """
         state = file_state(path)
         if state is None:
             return None
-        self._used.add(path)
-        known = self._known.get(path)
+        key = read, path
+        self._used.add(key)
+        known = self._known.get(key)
         if known is None or known[0] != state:
-            try:
-                content = self._read(path)
-            except (UnreadableFile, OSError):
-                content = self._default
-            known = self._known[path] = (state, content)
+            content: T | None = None
+            with suppress(UnreadableFile, OSError):
+                content = read(path)
+            known = self._known[key] = (state, content)
         return known
 
     def forget_unused(self) -> None:
         """Forget the files that have not been read since the last call of this method."""
-        for path in self._known.keys() - self._used:
-            del self._known[path]
+        self._known = {key: known for key, known in self._known.items() if key in self._used}
         self._used.clear()
 
 
@@ -334,6 +331,7 @@ class _Output(NamedTuple):
 class _RunFiles(Struct):
     """The contents of one run's files. ``signature``: all files and their states."""
 
+    cache: FileCache
     values: dict[str, dict[int, Point]] = field(default_factory=dict)
     summary: Mapping[str, float] = field(default_factory=dict)
     arguments: dict[int, Mapping[str, str]] = field(default_factory=dict)
@@ -341,9 +339,9 @@ class _RunFiles(Struct):
     signature: list[tuple[Any, ...]] = field(default_factory=list)
     checkpoints: list[CheckpointRecord] = field(default_factory=list)
 
-    def take(self, cache: FileCache[T], path: str) -> T | None:
-        """Return the content of a file that belongs to the run; None without such a file."""
-        known = cache.read(path)
+    def take(self, path: str, read: Callable[[str], T]) -> T | None:
+        """Return the content of a file that belongs to the run; None if there is none."""
+        known = self.cache.read(path, read)
         if known is None:
             return None
         self.signature.append((path, known[0]))
@@ -395,102 +393,75 @@ class TrainingFiles:
         self._settings = settings
         self._base = ""
         self._lock = threading.Lock()
-        primary = settings.metrics.primary
-        self._csv = FileCache(_read_csv, MetricsTable({}, ()))
-        self._wandb_runs = FileCache(_read_wandb_run, WandbRun(MetricsTable({}), {}))
-        self._summaries: FileCache[dict[str, float]] = FileCache(
-            partial(_read_text, read_metrics_txt), {}
-        )
-        self._arguments: FileCache[dict[str, str]] = FileCache(
-            partial(_read_text, read_args_txt), {}
-        )
-        self._sidecars: FileCache[list[CheckpointRecord]] = FileCache(self._read_sidecar, [])
-        self._events: FileCache[list[CheckpointRecord]] = FileCache(self._read_events, [])
-        self._printed: FileCache[EpochValues] = FileCache(partial(_read_printed, primary), [])
-        self._matched: dict[MetricPattern, FileCache[EpochValues]] = {
-            pattern: FileCache(partial(_read_matches, pattern), [])
-            for pattern in settings.metrics.patterns
+        self._files = FileCache()
+        self._matched: dict[MetricPattern, Callable[[str], EpochValues]] = {
+            pattern: partial(_read_matches, pattern) for pattern in settings.metrics.patterns
         }
-        self._progress: FileCache[Streamed | None] = FileCache(
-            partial(_read_end, newest_progress, PROGRESS_TAIL), None
-        )
-        self._error_lines: FileCache[ErrorLine | None] = FileCache(
-            partial(_read_end, find_error_line, ERROR_TAIL), None
-        )
-        self._script_lines: FileCache[Mapping[ScriptRun, ErrorLine]] = FileCache(
-            partial(_read_end, find_script_lines, ERROR_TAIL), {}
-        )
         self._outputs: dict[str, tuple[tuple[Any, ...], TrainingOutput]] = {}
         self.problem: str | None = None
         """The message that the patterns of the settings took too long and are disabled."""
 
-    def read(self, ledger: Ledger, builder: SnapshotBuilder) -> JobFiles:
+    def read(self, builder: SnapshotBuilder) -> JobFiles:
         """Read the files that have changed.
 
         A training's output that has not changed is the same object as before. An ensemble as of
         a past time has neither progress lines nor errors, since files show the present.
         """
-        trainings = self._training_outputs(ledger, builder)
-        if builder.ensemble.cut is not None:
-            return JobFiles(trainings)
         with self._lock:
-            streams = self._progress_lines(ledger, builder)
-            return JobFiles(trainings, streams, self._errors(ledger, builder))
+            found = JobFiles(self._training_outputs(builder))
+            if builder.ensemble.cut is None:
+                streams, errors = self._progress_lines(builder), self._errors(builder)
+                found = replace(found, streams=streams, errors=errors)
+            self._files.forget_unused()
+            return found
 
     def read_errors(self, builder: SnapshotBuilder) -> Errors:
         """Read only what failed jobs and scripts wrote."""
         if builder.ensemble.cut is not None:
             return Errors()
         with self._lock:
-            return self._errors(builder.ledger(), builder)
+            return self._errors(builder)
 
-    def _training_outputs(
-        self, ledger: Ledger, builder: SnapshotBuilder
-    ) -> Mapping[str, TrainingOutput]:
-        with self._lock:
-            glob = SafeGlob(self._dagdir, len(ledger.runs))
-            self._base = f"{glob.base}/"
-            jobs: dict[str, list[Job]] = {}
-            for job in ledger.jobs:
-                if job.key is not None and job.training:
-                    jobs.setdefault(job.key, []).append(job)
-            completed = _completed_epochs(ledger) if builder.ensemble.cut is not None else None
-            results = {}
-            filesystem.read_ahead(
-                self._dagdir, self._run_files(ledger, glob), LARGEST_TEXT, follow=False
-            )
-            event_folders = [path for name in EVENT_FOLDERS for path in glob.matching(name, {})]
-            if any(pattern.file == "out" for pattern in self._matched):
-                self._read_outputs_ahead(ledger.jobs, VALUES_TAIL, builder)
-            collected = {
-                run.key: self._collect(run, jobs.get(run.key, ()), glob, builder)
-                for run in ledger.runs
-            }
-            without = [
-                job
-                for run, files in collected.items()
-                for job in self._without_value(files, jobs.get(run, ()))
-            ]
-            self._read_outputs_ahead(without, VALUES_TAIL, builder)
-            if glob.disabled:
-                self.problem = TOO_SLOW
-            if self.problem is not None and ledger.runs:
-                collected[ledger.runs[0].key].problems.append(self.problem)
-            for run in ledger.runs:
-                files = collected[run.key]
-                self._add_printed(files, jobs.get(run.key, ()), builder)
-                for folder in event_folders:
-                    self._add_events(files, folder, run, glob)
-                epochs = None if completed is None else frozenset(completed.get(run.key, ()))
-                output = self._output_of(run.key, files, epochs)
-                if output is not None:
-                    results[run.key] = output
-            self._outputs = {run: known for run, known in self._outputs.items() if run in results}
-            caches: list[FileCache[Any]] = [self._csv, self._wandb_runs, self._summaries]
-            caches += [self._sidecars, self._events]
-            for cache in (*caches, self._arguments, self._printed, *self._matched.values()):
-                cache.forget_unused()
-            return results
+    def _training_outputs(self, builder: SnapshotBuilder) -> Mapping[str, TrainingOutput]:
+        ledger = builder.ledger()
+        glob = SafeGlob(self._dagdir, len(ledger.runs))
+        self._base = f"{glob.base}/"
+        jobs: dict[str, list[Job]] = {}
+        for job in ledger.jobs:
+            if job.key is not None and job.training:
+                jobs.setdefault(job.key, []).append(job)
+        completed = _completed_epochs(ledger) if builder.ensemble.cut is not None else None
+        results = {}
+        filesystem.read_ahead(
+            self._dagdir, self._run_files(ledger, glob), LARGEST_TEXT, follow=False
+        )
+        event_folders = [path for name in EVENT_FOLDERS for path in glob.matching(name, {})]
+        if any(pattern.file == "out" for pattern in self._matched):
+            self._read_outputs_ahead(ledger.jobs, VALUES_TAIL, builder)
+        collected = {
+            run.key: self._collect(run, jobs.get(run.key, ()), glob, builder) for run in ledger.runs
+        }
+        without = [
+            job
+            for run, files in collected.items()
+            for job in self._without_value(files, jobs.get(run, ()))
+        ]
+        self._read_outputs_ahead(without, VALUES_TAIL, builder)
+        if glob.disabled:
+            self.problem = TOO_SLOW
+        if self.problem is not None and ledger.runs:
+            collected[ledger.runs[0].key].problems.append(self.problem)
+        for run in ledger.runs:
+            files = collected[run.key]
+            self._add_printed(files, jobs.get(run.key, ()), builder)
+            for folder in event_folders:
+                self._add_events(files, folder, run, glob)
+            epochs = None if completed is None else frozenset(completed.get(run.key, ()))
+            output = self._output_of(run.key, files, epochs)
+            if output is not None:
+                results[run.key] = output
+        self._outputs = {run: known for run, known in self._outputs.items() if run in results}
+        return results
 
     def _output_of(
         self, run: str, files: _RunFiles, epochs: frozenset[int | None] | None
@@ -521,14 +492,15 @@ class TrainingFiles:
     def _collect(
         self, run: Run, jobs: Sequence[Job], glob: SafeGlob, builder: SnapshotBuilder
     ) -> _RunFiles:
-        files = _RunFiles()
+        files = _RunFiles(self._files)
         placeholders = {"uuid": run.uuid, "run": run.run}
         patterns = self._settings.metrics.files if self.problem is None else ()
         found = (glob.matching(pattern, placeholders) for pattern in patterns)
         folders = list(dict.fromkeys(chain.from_iterable(found)))
         for version in _versions(glob, folders):
             self._add_version(files, version, glob)
-        taken = ((path, files.take(self._wandb_runs, path)) for path in _wandb_paths(glob, folders))
+        paths = _wandb_paths(glob, folders)
+        taken = ((path, files.take(path, _read_wandb_run)) for path in paths)
         wandb_runs = [(each.started or 0.0, path, each) for path, each in taken if each is not None]
         # Those that began last count. The times in their names are not used: execute hosts may be
         # in several time zones.
@@ -539,18 +511,18 @@ class TrainingFiles:
         for folder in folders:
             self._add_sidecars(files, folder, glob)
             self._add_events(files, folder, run, glob)
-        for pattern, cache in self._matched.items():
+        for pattern, read in self._matched.items():
             new: list[Point] = []
             if pattern.file == "out":
                 for job in jobs:
                     output = self._job_output(job, builder)
-                    values = files.take(cache, output.path) if output is not None else None
                     if output is not None:
+                        values = files.take(output.path, read)
                         new += _points(values or (), output, named_from)
             elif self.problem is None:
                 for path in map(str, glob.matching(pattern.file, placeholders)):
                     # Values without an epoch are those of epochs 0, 1, 2 … in order.
-                    matches = files.take(cache, path) or []
+                    matches = files.take(path, read) or ()
                     output = _Output(path, glob.relative(path), None)
                     first = named_from if all(epoch != 0 for epoch, _ in matches) else 0
                     for i, (epoch, value) in enumerate(matches):
@@ -560,7 +532,7 @@ class TrainingFiles:
 
     def _add_version(self, files: _RunFiles, version: _Version, glob: SafeGlob) -> None:
         path = f"{version.path}/metrics.csv"
-        table = files.take(self._csv, path)
+        table = files.take(path, _read_csv)
         if table is not None:
             name = glob.relative(path)
             files.problems += [f"{name} {problem}" for problem in table.problems]
@@ -568,10 +540,10 @@ class TrainingFiles:
                 points = files.values.setdefault(metric, {})
                 for epoch, value in values.items():
                     points[epoch] = Point(epoch, value, version.number, name)
-        summary = files.take(self._summaries, f"{version.path}/metrics.txt")
+        summary = files.take(f"{version.path}/metrics.txt", _read_summary)
         if summary is not None:
             files.summary = summary
-        arguments = files.take(self._arguments, f"{version.path}/args.txt")
+        arguments = files.take(f"{version.path}/args.txt", _read_arguments)
         if arguments is not None:
             files.arguments[version.number or 0] = arguments
 
@@ -609,7 +581,7 @@ class TrainingFiles:
             files.problems.append(f"{glob.relative(str(checkpoints))} {text}")
         for name in names[:MAX_SIDECARS]:
             path = f"{checkpoints}/{name}"
-            records = files.take(self._sidecars, path)
+            records = files.take(path, self._read_sidecar)
             if records == []:
                 text = "is not read: it names no epoch and no checkpoint"
                 files.problems.append(f"{glob.relative(path)} {text}")
@@ -619,11 +591,12 @@ class TrainingFiles:
         """Add the records in the NDJSON events of a run, if they are in ``folder``."""
         name = f"{run.uuid}.ndjson"
         if run.uuid and name in glob.list_directory(folder):
-            records = files.take(self._events, f"{folder}/{name}")
+            records = files.take(f"{folder}/{name}", self._read_events)
             files.checkpoints += records or ()
 
     def _read_sidecar(self, path: str) -> list[CheckpointRecord]:
-        with open_text(path, LARGEST_SIDECAR) as file:
+        record = None
+        with suppress(UnreadableFile, OSError), open_text(path, LARGEST_SIDECAR) as file:
             record = read_sidecar(file.read(), path.removeprefix(self._base))
         return [record] if record is not None else []
 
@@ -631,13 +604,21 @@ class TrainingFiles:
         with open_text(path, LARGEST_EVENTS) as lines:
             return read_events(islice(lines, MAX_LINES), path.removeprefix(self._base))
 
+    def _read_printed(self, path: str) -> EpochValues:
+        lines = _LINES.split(read_file_end(path, VALUES_TAIL))
+        values = printed_values(lines, self._settings.metrics.primary)
+        # Values whose line names the epoch take precedence.
+        return sorted(values.items(), key=lambda item: item[0] is not None)
+
     def _add_printed(self, files: _RunFiles, jobs: Sequence[Job], builder: SnapshotBuilder) -> None:
         """Add values from stdout for epochs without a value of the primary metric."""
         new = list[Point]()
         for job in self._without_value(files, jobs):
             output = self._job_output(job, builder)
-            known = self._printed.read(output.path) if output is not None else None
-            if output is not None and known is not None and known[1]:
+            if output is None:
+                continue
+            known = self._files.read(output.path, self._read_printed)
+            if known is not None and known[1]:
                 files.signature.append((output.path, known[0]))
                 new += _points(known[1], output, builder.runs.by_key[job.key or ""].named_from)
         files.add_missing(self._settings.metrics.primary, new)
@@ -687,36 +668,36 @@ class TrainingFiles:
         except UnreadableFile:
             return None
 
-    def _progress_lines(self, ledger: Ledger, builder: SnapshotBuilder) -> Mapping[JobId, Streamed]:
+    def _progress_lines(self, builder: SnapshotBuilder) -> Mapping[JobId, Streamed]:
         """The newest progress line of every running job."""
+        ledger = builder.ledger()
         durations = {e.job: e.seconds for e in ledger.executions if e.end is None}
         lines, now = {}, filesystem.now(self._dagdir)
         running = [job for job in ledger.jobs if job.state in AT_WORK and not job.dagman]
         self._read_outputs_ahead(running, PROGRESS_TAIL, builder)
         for job in running:
             output = self._job_output(job, builder)
-            known = self._progress.read(output.path) if output is not None else None
+            known = output and self._files.read(output.path, _read_progress)
             if known is None or known[1] is None:
                 continue
             seconds = durations.get(job.job, inf) if ledger.live else inf
             if now - known[0][2] / 1e9 <= seconds + STALE_SECONDS:
                 lines[job.job] = known[1]
-        self._progress.forget_unused()
         return lines
 
-    def _errors(self, ledger: Ledger, builder: SnapshotBuilder) -> Errors:
+    def _errors(self, builder: SnapshotBuilder) -> Errors:
         """The errors that failed jobs and scripts wrote; of many jobs, those of the newest."""
-        failed = [job for job in ledger.jobs if job.state is State.FAILED and not job.dagman]
+        jobs = builder.ledger().jobs
+        failed = [job for job in jobs if job.state is State.FAILED and not job.dagman]
         failed = failed[-MAX_FAILED_JOBS:]
         for suffix in ("err", "out"):
             self._read_outputs_ahead(failed, ERROR_TAIL, builder, suffix)
-        jobs = {
+        found = {
             job_key(job): error
             for job in failed
             if (error := self._job_error(job, builder)) is not None
         }
-        self._error_lines.forget_unused()
-        return Errors(jobs, self._script_errors(builder))
+        return Errors(found, self._script_errors(builder))
 
     def _script_errors(self, builder: SnapshotBuilder) -> Mapping[NodeKey, JobError]:
         """The errors that failed scripts wrote, if DAGMan stored their output (SCRIPT DEBUG)."""
@@ -726,10 +707,9 @@ class TrainingFiles:
         errors = {}
         for key, script, name in failed:
             path = self._output_path(name)
-            known = self._script_lines.read(path) if path is not None else None
-            line = known[1].get((key[1], script)) if known is not None else None
+            known = path and self._files.read(path, _read_script_lines)
+            line = known[1].get((key[1], script)) if known and known[1] else None
             errors[key] = JobError(name, line)
-        self._script_lines.forget_unused()
         return errors
 
     def _job_error(self, job: Job, builder: SnapshotBuilder) -> JobError | None:
@@ -739,7 +719,7 @@ class TrainingFiles:
         """
         for suffix in ("err", "out"):
             output = self._job_output(job, builder, suffix)
-            known = self._error_lines.read(output.path) if output is not None else None
+            known = output and self._files.read(output.path, _read_error_line)
             line = known[1] if known is not None else None
             # The last line of an output need not be an error.
             if output is not None and line is not None and (line.cause or suffix == "err"):
@@ -803,14 +783,14 @@ def _read_wandb_run(path: str) -> WandbRun:
 
 
 def _read_text(parse: Callable[[str], dict[str, T]], path: str) -> dict[str, T]:
-    with open_text(path, LARGEST_TEXT) as file:
+    """What a text says; empty if it cannot be read."""
+    with suppress(UnreadableFile, OSError), open_text(path, LARGEST_TEXT) as file:
         return parse(file.read())
+    return {}
 
 
-def _read_printed(metric: str, path: str) -> EpochValues:
-    values = printed_values(_LINES.split(read_file_end(path, VALUES_TAIL)), metric)
-    # Values whose line names the epoch take precedence.
-    return sorted(values.items(), key=lambda item: item[0] is not None)
+_read_summary: Final = partial(_read_text, read_metrics_txt)
+_read_arguments: Final = partial(_read_text, read_args_txt)
 
 
 def _read_matches(pattern: MetricPattern, path: str) -> EpochValues:
@@ -820,8 +800,16 @@ def _read_matches(pattern: MetricPattern, path: str) -> EpochValues:
         return matched_values(islice(file, MAX_LINES), pattern.pattern)
 
 
-def _read_end(parse: Callable[[str], T], size: int, path: str) -> T:
-    return parse(read_file_end(path, size))
+def _read_progress(path: str) -> Streamed | None:
+    return newest_progress(read_file_end(path, PROGRESS_TAIL))
+
+
+def _read_error_line(path: str) -> ErrorLine | None:
+    return find_error_line(read_file_end(path, ERROR_TAIL))
+
+
+def _read_script_lines(path: str) -> Mapping[ScriptRun, ErrorLine]:
+    return find_script_lines(read_file_end(path, ERROR_TAIL))
 
 
 def _distinct_checkpoints(records: Iterable[CheckpointRecord]) -> tuple[CheckpointRecord, ...]:

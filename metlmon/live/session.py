@@ -220,7 +220,7 @@ class Session:
         return self._reader.ensemble.settings
 
     def ledger(self) -> Ledger:
-        return self._builder_and_ledger()[1]
+        return self._builder_with_ledger().ledger()
 
     def dag_description(self) -> DagDescription:
         with self._lock.foreground():
@@ -231,17 +231,18 @@ class Session:
             return description
 
     def job_files(self) -> JobFiles:
-        builder, ledger = self._builder_and_ledger()
+        builder = self._builder_with_ledger()
         # While the file system does not answer, keep what was read before.
         with suppress(NoAnswer):
-            self._job_files = self._training_files.read(ledger, builder)
+            self._job_files = self._training_files.read(builder)
         return self._job_files
 
-    def _builder_and_ledger(self) -> tuple[SnapshotBuilder, Ledger]:
-        """Return builder and ledger of the current snapshot; nothing is read meanwhile."""
+    def _builder_with_ledger(self) -> SnapshotBuilder:
+        """Return the current builder with its ledger built; nothing is read meanwhile."""
         with self._lock.exclusive, self._lock.background():
             builder = self._current_builder()
-            return builder, builder.ledger()
+            builder.ledger()
+            return builder
 
     def historical(self, moment: datetime) -> Feed:
         path, logs = Path(self._reader.path_given), self._reader.logs

@@ -74,7 +74,7 @@ def records(hostile: Dagdir) -> Mapping[str, Any]:
         builder.status(),
         ledger,
         reader.ensemble.settings,
-        **asdict(files.read(ledger, builder)),
+        **asdict(files.read(builder)),
         files_read=True,
         load_description=builder.dag_description,
     )

@@ -49,7 +49,7 @@ def output(
     settings = Settings(zone=zone)
     builder = read_dagdir(dagdir.path, settings=settings, **options)
     files = files or TrainingFiles(dagdir.path, settings)
-    return files.read(builder.ledger(), builder).trainings.get(UUID)
+    return files.read(builder).trainings.get(UUID)
 
 
 def points(found: TrainingOutput | None) -> list[tuple[int, float]]:

@@ -69,7 +69,7 @@ class Look:
 
     def trainings(self) -> Mapping[str, TrainingOutput]:
         builder = self.reader.snapshot_builder()
-        return self.files.read(builder.ledger(), builder).trainings
+        return self.files.read(builder).trainings
 
     def training(self) -> TrainingOutput:
         (found,) = self.trainings().values()
@@ -82,7 +82,7 @@ class Look:
 
     def streams(self) -> Mapping[tuple[int, int], Streamed]:
         builder = self.reader.snapshot_builder()
-        return self.files.read(builder.ledger(), builder).streams
+        return self.files.read(builder).streams
 
 
 def _read(path: Path, settings: Settings, as_of: datetime | None = None) -> DagdirReader:
@@ -303,10 +303,10 @@ def test_progress_of_an_earlier_start_is_ignored(tmp_path: Path) -> None:
     reader = dagdir.reader(live=True, now=f"{DAY} 12:00:00")
     builder = reader.snapshot_builder()
     files = TrainingFiles(dagdir.path, Settings())
-    assert len(files.read(builder.ledger(), builder).streams) == 1
+    assert len(files.read(builder).streams) == 1
     old = time.time() - 3600
     os.utime(path, (old, old))
-    assert files.read(builder.ledger(), builder).streams == {}
+    assert files.read(builder).streams == {}
 
 
 def test_printed_values_agree_with_files() -> None:

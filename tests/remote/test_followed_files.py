@@ -70,14 +70,13 @@ TIME = re.compile(r"\d\d:\d\d:\d\d")
 def picture(reader: DagdirReader) -> dict[str, Any]:
     """All that is shown of an ensemble, without its path and the times of notices."""
     builder = reader.snapshot_builder()
-    ledger = builder.ledger()
     outputs = TrainingFiles(reader.dagdir, reader.ensemble.settings)
     notices = [(n.kind, n.file, n.line, TIME.sub("", n.text)) for n in builder.notices()]
     return {
         "status": replace(builder.status(), dagdir="", warnings=()),
         "jobs": builder.job_rows(),
         "notices": notices,
-        "files": outputs.read(ledger, builder),
+        "files": outputs.read(builder),
         "error": reader.error and TIME.sub("", reader.error),
     }
 

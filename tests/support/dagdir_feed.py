@@ -28,7 +28,7 @@ def _read(path: Path, as_of: datetime | None) -> tuple[SnapshotBuilder, JobFiles
     reader = read_all(DagdirReader(path, as_of=as_of, live=True if as_of is not None else None))
     builder = reader.snapshot_builder()
     files = TrainingFiles(reader.dagdir, builder.ensemble.settings)
-    return builder, files.read(builder.ledger(), builder)
+    return builder, files.read(builder)
 
 
 @cache

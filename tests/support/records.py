@@ -89,7 +89,7 @@ def stats_input(builder: SnapshotBuilder, files_in: Path | None = None) -> Stats
     ledger, settings = builder.ledger(), builder.ensemble.settings
     job_files = JobFiles()
     if files_in is not None:
-        job_files = TrainingFiles(files_in, settings).read(ledger, builder)
+        job_files = TrainingFiles(files_in, settings).read(builder)
     return StatsInput(
         builder.status(),
         ledger,
