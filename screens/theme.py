@@ -48,37 +48,21 @@ SIXTEEN: Final = Theme(
     variables=dict(BUILTIN_THEMES["ansi-dark"].variables),
 )
 
-# Okabe and Ito's colours, lightened for DARK and darkened for LIGHT until each has a contrast
-# of 4.5 to the background.
-_ON_DARK: Final[Mapping[Colour, str]] = {
-    Colour.GREY: "#858e9b",
-    Colour.ORANGE: "#e69f00",
-    Colour.SKY: "#56b4e9",
-    Colour.GREEN: "#1fb58a",
-    Colour.YELLOW: "#f0e442",
-    Colour.BLUE: "#6f9ceb",
-    Colour.VERMILLION: "#f0743e",
-    Colour.PURPLE: "#d98bb6",
+_COLOURS: Final[Mapping[Colour, tuple[str, str, str | None]]] = {
+    Colour.GREY: ("#858e9b", "#666c76", None),
+    Colour.ORANGE: ("#e69f00", "#8a5f00", "yellow"),
+    Colour.SKY: ("#56b4e9", "#0a6ba8", "cyan"),
+    Colour.GREEN: ("#1fb58a", "#00704f", "green"),
+    Colour.YELLOW: ("#f0e442", "#6e6600", "bright_yellow"),
+    Colour.BLUE: ("#6f9ceb", "#2f4fb0", "bright_blue"),
+    Colour.VERMILLION: ("#f0743e", "#b04300", "red"),
+    Colour.PURPLE: ("#d98bb6", "#98436f", "magenta"),
 }
-_ON_LIGHT: Final[Mapping[Colour, str]] = {
-    Colour.GREY: "#666c76",
-    Colour.ORANGE: "#8a5f00",
-    Colour.SKY: "#0a6ba8",
-    Colour.GREEN: "#00704f",
-    Colour.YELLOW: "#6e6600",
-    Colour.BLUE: "#2f4fb0",
-    Colour.VERMILLION: "#b04300",
-    Colour.PURPLE: "#98436f",
-}
-_IN_SIXTEEN: Final[Mapping[Colour, str]] = {
-    Colour.ORANGE: "yellow",
-    Colour.SKY: "cyan",
-    Colour.GREEN: "green",
-    Colour.YELLOW: "bright_yellow",
-    Colour.BLUE: "bright_blue",
-    Colour.VERMILLION: "red",
-    Colour.PURPLE: "magenta",
-}
+"""Each colour on DARK, on LIGHT, and in SIXTEEN, where grey is faint text instead.
+
+They are Okabe and Ito's, lightened for DARK and darkened for LIGHT until each has a contrast of 4.5
+to the background.
+"""
 
 
 class Palette(Struct, frozen=True):
@@ -106,10 +90,16 @@ def rich_style(theme: str, text_style: TextStyle, selected: bool) -> Style:
     )
 
 
+def _palette(place: int, selection_background: str | None) -> Palette:
+    colours = {colour: row[place] for colour, row in _COLOURS.items()}
+    known = {colour: value for colour, value in colours.items() if value is not None}
+    return Palette(known, selection_background)
+
+
 PALETTES: Final[Mapping[str, Palette]] = {
-    DARK.name: Palette(_ON_DARK, "#2b3342"),
-    LIGHT.name: Palette(_ON_LIGHT, "#d9e2ee"),
-    SIXTEEN.name: Palette(_IN_SIXTEEN, None),
+    DARK.name: _palette(0, "#2b3342"),
+    LIGHT.name: _palette(1, "#d9e2ee"),
+    SIXTEEN.name: _palette(2, None),
 }
 
 
