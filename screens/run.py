@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from statistics import median
 from typing import ClassVar, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.jobfiles.error_lines import NO_ERRORS
@@ -38,7 +37,6 @@ from metlmon.text.spans import (
     NOTE,
     PLAIN,
     Line,
-    TextStyle,
     file_name,
     first_that_fits,
     join,
@@ -186,10 +184,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         curve_lines = self.run_chart(curve, self.key, room - cells, height)
         cells = cells if curve_lines else room
         begun = [row for row in view.epochs if row.state is not State.WAITING or row.jobs]
-        epoch_bars = [
-            ChartBar(_epoch_label(row), row.execution, style_of(STATES[row.state])) for row in begun
-        ]
-        bars = seconds_chart(epoch_bars, cells - 2, height)
+        bars = seconds_chart(begun, cells - 2, height)
         return beside([title, *bars] if bars else [], curve_lines, cells)
 
     def _parameters(self, room: int) -> list[Line]:
@@ -362,53 +357,48 @@ MAXIMUM_BAR_WIDTH: Final = 3
 """Maximum width of a bar in cells, so that few epochs do not fill the screen."""
 
 
-class ChartBar(Struct, frozen=True):
-    """A labelled value of the chart (None: not known yet)."""
-
-    label: str
-    value: float | None
-    style: TextStyle = PLAIN
-
-
-def group_bars(bars: Sequence[ChartBar], limit: int) -> list[ChartBar]:
-    """At most ``limit`` bars: groups of neighbours are reduced to their largest."""
-    group_size = -(-len(bars) // max(1, limit))
-    if group_size <= 1:
-        return list(bars)
+def group_bars(rows: Sequence[Epoch], limit: int) -> list[Epoch]:
+    """At most ``limit`` epochs: of groups of neighbours the one with the longest execution."""
+    size = -(-len(rows) // max(1, limit))
+    groups = (rows[i : i + size] for i in range(0, len(rows), size or 1))
     return [
-        max(bars[i : i + group_size], key=lambda bar: -1.0 if bar.value is None else bar.value)
-        for i in range(0, len(bars), group_size)
+        max(group, key=lambda row: -1.0 if row.execution is None else row.execution)
+        for group in groups
     ]
 
 
-def seconds_chart(bars: Sequence[ChartBar], cells: int, height: int) -> list[Line]:
-    """``height`` lines of bars with a scale of durations, and a line of labels below."""
-    top = max((bar.value or 0.0 for bar in bars), default=0.0)
+def seconds_chart(rows: Sequence[Epoch], cells: int, height: int) -> list[Line]:
+    """``height`` lines of bars with a scale of durations, and a line of labels below.
+
+    A bar is the execution time of an epoch, if it is known.
+    """
+    top = max((row.execution or 0.0 for row in rows), default=0.0)
     scale = formatting.duration(top)
     axis = max(len(scale), 4) + 2
-    bars = group_bars(bars, cells - axis)
-    if not bars or top <= 0:
+    rows = group_bars(rows, cells - axis)
+    if not rows or top <= 0:
         return []
-    bar_width = max(1, min(MAXIMUM_BAR_WIDTH, (cells - axis) // len(bars)))
+    bar_width = max(1, min(MAXIMUM_BAR_WIDTH, (cells - axis) // len(rows)))
     gap = 1 if bar_width > 1 else 0
     lines: list[Line] = []
     for level in reversed(range(height)):
         label = scale if level == height - 1 else "0" if level == 0 else ""
         spans = [(f"{label:>{axis - 2}} ", DIM), ("│", DIM)]
-        for bar in bars:
-            block = EIGHTHS[filled_eighths(bar.value or 0.0, top, level, height)]
-            spans.append((block * (bar_width - gap) + " " * gap, bar.style))
+        for row in rows:
+            block = EIGHTHS[filled_eighths(row.execution or 0.0, top, level, height)]
+            style = style_of(STATES[row.state])
+            spans.append((block * (bar_width - gap) + " " * gap, style))
         lines.append(line(*spans))
-    return [*lines, line((" " * axis + _labels(bars, bar_width, cells - axis), DIM))]
+    return [*lines, line((" " * axis + _labels(rows, bar_width, cells - axis), DIM))]
 
 
-def _labels(bars: Sequence[ChartBar], bar_width: int, room: int) -> str:
+def _labels(rows: Sequence[Epoch], bar_width: int, room: int) -> str:
     labels = ""
-    for i, bar in enumerate(bars):
-        position = i * bar_width
+    for i, row in enumerate(rows):
+        position, label = i * bar_width, _epoch_label(row)
         # Skip a label that would touch the previous one.
-        if position >= len(labels) + (1 if labels else 0) and position + len(bar.label) <= room:
-            labels = labels.ljust(position) + bar.label
+        if position >= len(labels) + (1 if labels else 0) and position + len(label) <= room:
+            labels = labels.ljust(position) + label
     return labels
 
 

@@ -21,11 +21,11 @@ from screens.base.screens import key_line
 from screens.job import spans_by_state, state_bar
 from screens.overview import gpu_hours, standstill_warning
 from screens.pool_actions import executed_sites, known_sites
-from screens.run import ChartBar, seconds_chart
+from screens.run import seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
 from tests.support.event_logs import Log, of_one_job
 from tests.support.records import job_at, stats_input
-from tests.support.sample_snapshots import AS_OF, RUNS, job_view, status
+from tests.support.sample_snapshots import AS_OF, RUNS, epochs, job_view, status
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=16), st.integers(1, 200))
@@ -92,8 +92,9 @@ def test_column_shrinks_before_others_are_dropped() -> None:
 
 
 def test_chart_has_its_scale_and_labels() -> None:
-    bars = [ChartBar(str(n), 3600.0 * n) for n in range(1, 5)]
-    drawn = [spans.text(line) for line in seconds_chart(bars, 40, 4)]
+    rows = epochs(RUNS[1])[:4]
+    rows = [replace(row, epoch=n, execution=3600.0 * (n + 1)) for n, row in enumerate(rows)]
+    drawn = [spans.text(line) for line in seconds_chart(rows, 40, 4)]
     assert drawn[0].startswith("4h00m │")
     assert "██" in drawn[0]
     assert drawn[0].count("██") == 1
