@@ -103,7 +103,7 @@ from screens.base.screens import (
     SnapshotScreen,
     ask_in_thread,
     heading,
-    hidden_below,
+    out_of_view,
     padded,
     rule,
 )
@@ -380,7 +380,7 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
         if self._initial_key is not None:
             table.select(self._row_key(self._initial_key))
             self._initial_key = None
-        parts = [*self.messages(), *hidden_below(table.rows_below)]
+        parts = [*self.messages(), *out_of_view(0, table.rows_below)]
         self.show_note([rule(parts, room), *padded(self._details(room - 2), DETAIL_LINES)])
 
     def _details(self, room: int) -> list[Line]:

@@ -259,8 +259,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         """Messages at the start of the note line."""
         caption = self.context.options.caption
         texts = (self._message, self.context.stats.error, "" if caption is None else caption())
-        messages = [text for text in texts if text]
-        return [line(plain(message, 200)) for message in messages]
+        return [line(plain(text, 200)) for text in texts if text]
 
     def entries(self) -> Sequence[tuple[str, str, str]]:
         """What the palette finds only on this screen: kind, text and key of each."""
@@ -310,7 +309,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
         """Show the rule below a text, with messages and the number of lines out of view."""
-        notes = [*self.messages(), *hidden_below(document.lines_below)]
+        notes = [*self.messages(), *out_of_view(0, document.lines_below)]
         self.show_note([rule(notes, self.app.size.width), *below])
 
     def action_back(self) -> None:
@@ -363,7 +362,8 @@ class ConfirmationBase(DocumentScreen):
         return True
 
     def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
-        self.show_note([rule(hidden_below(document.lines_below, NOTE), self.app.size.width)])
+        more = out_of_view(0, document.lines_below, NOTE)
+        self.show_note([rule(more, self.app.size.width)])
 
     def confirm_hint(self) -> Line:
         """The key that confirms, as soon as it does, followed by the keys that leave the screen."""
@@ -550,15 +550,10 @@ class Sections(Struct):
         self.lines.extend(lines)
 
 
-def hidden_below(count: int, style: TextStyle = DIM) -> list[Line]:
-    """The note on lines or rows below the view, if there are any."""
-    return [line((f"↓ {count} more", style))] if count else []
-
-
-def out_of_view(above: int, below: int) -> list[Line]:
+def out_of_view(above: int, below: int, style: TextStyle = DIM) -> list[Line]:
     """The note on lines or rows above and below the view, if there are any."""
     parts = ([f"↑ {above}"] if above else []) + ([f"↓ {below} more"] if below > 0 else [])
-    return [line(("  ".join(parts), DIM))] if parts else []
+    return [line(("  ".join(parts), style))] if parts else []
 
 
 def beside(left: Sequence[Line], right: Sequence[Line], cells: int) -> list[Line]:
