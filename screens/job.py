@@ -13,13 +13,12 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial, partialmethod
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from msgspec import Struct
 from rich.cells import chop_cells
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.message import Message
 
 from metlmon.errors import sentence_of
 from metlmon.live import output_pager
@@ -907,18 +906,11 @@ PagerRead = Callable[[Path], OutputPage | None]
 class OutputView(Document):
     """The loaded rows. The keys for the first and the last line refer to those of the file."""
 
-    class EdgeRequested(Message):
-        """The first or the last row of the file is requested."""
-
-        def __init__(self, at_end: bool) -> None:
-            super().__init__()
-            self.at_end = at_end
-
     def action_first(self) -> None:
-        self.post_message(self.EdgeRequested(at_end=False))
+        cast("OutputScreen", self.screen).show_start()
 
     def action_last(self) -> None:
-        self.post_message(self.EdgeRequested(at_end=True))
+        cast("OutputScreen", self.screen).show_end()
 
 
 class OutputScreen(JobTools, FilterKeys):
@@ -948,7 +940,7 @@ class OutputScreen(JobTools, FilterKeys):
         view = self.context.feed.job_view(*self.job)
         self._error_first = view is not None and view.job.state is State.FAILED
         self.set_interval(POLL_SECONDS, self._poll)
-        self._request(output_pager.page_at_end)
+        self.show_end()
 
     def on_unmount(self) -> None:
         self._cancel_search()
@@ -1113,12 +1105,13 @@ class OutputScreen(JobTools, FilterKeys):
             self._request(lambda path: output_pager.page_above(path, page, top))
         self._show_note()
 
-    def on_output_view_edge_requested(self, event: OutputView.EdgeRequested) -> None:
-        event.stop()
-        if event.at_end:
-            self._request(output_pager.page_at_end)
-        else:
-            self._request(lambda path: output_pager.page_around(path, 0))
+    def show_start(self) -> None:
+        """Show the first rows of the file."""
+        self._request(lambda path: output_pager.page_around(path, 0))
+
+    def show_end(self) -> None:
+        """Show the last rows of the file, and follow them."""
+        self._request(output_pager.page_at_end)
 
     # --- keys -------------------------------------------------------------------------------
 
@@ -1129,7 +1122,7 @@ class OutputScreen(JobTools, FilterKeys):
         else:
             self._error_first = not self._error_first
             self._page = EMPTY
-            self._request(output_pager.page_at_end)
+            self.show_end()
 
     def action_wrap(self) -> None:
         """Wrap long lines, or cut them at the edge of the screen."""
