@@ -61,7 +61,6 @@ from metlmon.live.follower import (
     FileErrors,
     Follower,
     LogReader,
-    LogRotation,
     duration_suffix,
 )
 from metlmon.live.gate_files import GateFiles
@@ -82,6 +81,9 @@ FRESH: Final = timedelta(days=1)
 
 RESTART_SECONDS: Final = 10.0
 """Minimum interval between restarts, so that a continually rewritten log does not take a core."""
+
+LOGS_AT_ONCE: Final = 500
+"""Logs without a job in the queue that one check tests for growth: a few milliseconds."""
 
 NON_LOGS_PER_CHECK: Final = 500
 """Files that one check tests for having become event logs: a few milliseconds."""
@@ -152,7 +154,7 @@ class DagdirReader:
         self._dag_paths: list[Path] = []
         self._non_logs: dict[Path, tuple[int, int]] = {}
         self._next_non_log = 0
-        self._rotation, self._log_folders = LogRotation(), set[Path]()
+        self._next_log, self._log_folders = 0, set[Path]()
         self._sniffed: Sniffed = {}
         self._dag_signature: dict[Path, tuple[int, int]] = {}
         self._next_dagman_files = 0
@@ -212,7 +214,7 @@ class DagdirReader:
         listed: dict[Path, list[str]] = {}
         for files in self._dagman_files:
             changed |= files.check(self.ensemble, listed)
-        for reader in self._rotation.choose(list(self._logs.values()), self._active_logs):
+        for reader in self._logs_to_check():
             size = reader.follower.size
             check = reader.check()
             if check.problem is None:
@@ -229,10 +231,27 @@ class DagdirReader:
         self._update_error(error)
         return changed
 
-    def _active_logs(self) -> set[str]:
-        """The names of the logs of jobs in the queue."""
+    def _logs_to_check(self) -> list[LogReader]:
+        """The logs that a check tests for growth.
+
+        Up to ``LOGS_AT_ONCE`` logs are all tested. Of more logs, those that were never read,
+        DAGMan's own, and those of jobs in the queue are; and in turn some of the others.
+        """
+        readers = list(self._logs.values())
+        if len(readers) <= LOGS_AT_ONCE:
+            return readers
         jobs = filter(None, map(self.ensemble.jobs.get, self.derivation.totals.queued))
-        return {log for job in jobs for log in job.user_logs}
+        active = {log for job in jobs for log in job.user_logs}
+        first = self._next_log if self._next_log < len(readers) else 0
+        self._next_log = first + LOGS_AT_ONCE
+        return [
+            reader
+            for index, reader in enumerate(readers)
+            if first <= index < self._next_log
+            or not reader.follower.was_readable
+            or reader.log.role is not LogRole.USER
+            or reader.log.name in active
+        ]
 
     def _is_replaced(self) -> bool:
         """Whether another directory has replaced the one read before."""

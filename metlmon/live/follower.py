@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -323,39 +323,6 @@ YEARLESS_HEADER: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
 UNWRITTEN_SECONDS: Final = 60.0
 """Seconds after a write for which zeros in a file may be data that is not visible yet: NFS clients
 hold back pages for up to 30 s."""
-
-
-LOGS_AT_ONCE: Final = 500
-"""Logs without a job in the queue that one check tests for growth: a few milliseconds."""
-
-
-class LogRotation:
-    """Chooses the logs that a check of the directory tests for growth.
-
-    Up to ``LOGS_AT_ONCE`` logs are all tested. Of more logs, those that were never read, DAGMan's
-    own, and those of jobs in the queue are; and in turn some of the others, without such jobs.
-    """
-
-    def __init__(self) -> None:
-        self._next = 0
-
-    def choose(
-        self, readers: Sequence[LogReader], find_active: Callable[[], Container[str]]
-    ) -> Sequence[LogReader]:
-        """The logs to check now; ``find_active`` returns the names of those of queued jobs."""
-        if len(readers) <= LOGS_AT_ONCE:
-            return readers
-        active = find_active()
-        first = self._next if self._next < len(readers) else 0
-        self._next = first + LOGS_AT_ONCE
-        return [
-            reader
-            for index, reader in enumerate(readers)
-            if first <= index < self._next
-            or not reader.follower.was_readable
-            or reader.log.role is not LogRole.USER
-            or reader.log.name in active
-        ]
 
 
 class LogReader:

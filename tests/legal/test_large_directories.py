@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.live import follower
+from metlmon.live import dagdir_reader
 from metlmon.live.dagdir_reader import NON_LOGS_PER_CHECK, DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.records import Status
@@ -124,7 +124,7 @@ def test_logs_of_queued_jobs_are_checked_at_each_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others in turn: the log of a finished job rarely grows."""
-    monkeypatch.setattr(follower, "LOGS_AT_ONCE", 3)
+    monkeypatch.setattr(dagdir_reader, "LOGS_AT_ONCE", 3)
     dagdir = Dagdir(tmp_path, "")
     for cluster in range(10, 20):
         log = Log().submit(cluster).execute(cluster)
