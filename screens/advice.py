@@ -271,7 +271,6 @@ class ApplyScreen(ConfirmationBase):
     # --- keys ---------------------------------------------------------------------------------
 
     def action_next_act(self) -> None:
-        """Show the next act."""
         if self._acts and self._results is None:
             self._index = (self._index + 1) % len(self._acts)
             self.start_delay()

@@ -146,7 +146,6 @@ class AnnexesScreen(ListScreen):
         copy(self, self._command(report, self.row(self.table.cursor)))
 
     def action_ask(self) -> None:
-        """Query the schedd and collectors now."""
         if self._may_ask:
             self._query()
             self.show_message("asking the schedd and the collectors…")

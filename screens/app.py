@@ -29,7 +29,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from textual import events
 from textual.binding import BindingType
-from textual.message import Message
 from textual.timer import Timer
 from textual.worker import WorkerFailed
 
@@ -291,12 +290,6 @@ class MetlmonApp(FaultTolerantApp):
     last_key_time = pause_before_key = 0.0
     """The time of the last key or paste, and the time without one before it."""
 
-    class SnapshotReady(Message):
-        """The feed has a newer snapshot than the one shown."""
-
-    class ContentChanged(Message):
-        """A statistic has been computed, or the running pool action has another result."""
-
     def __init__(self, feed: Feed, options: AppOptions | None = None) -> None:
         self.options = options or AppOptions()
         super().__init__()
@@ -367,7 +360,7 @@ class MetlmonApp(FaultTolerantApp):
             self.newest_snapshot = snapshot
             if not self._announced:
                 self._announced = True
-                self.post_message(self.SnapshotReady())
+                self.call_later(self._take_newest)
 
         feed.start(on_snapshot)
 
@@ -391,7 +384,7 @@ class MetlmonApp(FaultTolerantApp):
             self._unattended = unattended
             self.present_feed.set_unattended(unattended)
 
-    def on_metlmon_app_snapshot_ready(self) -> None:
+    def _take_newest(self) -> None:
         # Cleared before the snapshot is read, or one could be missed.
         self._announced = False
         newest = self.newest_snapshot
@@ -419,7 +412,6 @@ class MetlmonApp(FaultTolerantApp):
         self.present_stats.precompute(timeline, site_usage, site_variation)
 
     def refresh_screen(self) -> None:
-        """Refresh the current screen."""
         # A result or a snapshot may still arrive while the widgets are removed.
         if not self.is_running or self.is_exiting:
             return
@@ -516,10 +508,10 @@ class MetlmonApp(FaultTolerantApp):
         self.run_worker(work, thread=True, exit_on_error=False)
 
     def content_changed(self) -> None:
-        """Refresh the current screen soon; called in any thread."""
-        self.post_message(self.ContentChanged())
+        """Refresh the current screen soon, with a new statistic or result; from any thread."""
+        self.call_later(self._take_content)
 
-    def on_metlmon_app_content_changed(self) -> None:
+    def _take_content(self) -> None:
         self.absence.take(self.newest_snapshot, self.present_stats)
         self.refresh_screen()
 
@@ -683,8 +675,7 @@ class MetlmonApp(FaultTolerantApp):
 
     def go_back(self) -> None:
         """Return to the present, or else to the previous screen; the overview stays open."""
-        in_past = self.time_travel.active or self.time_travel.error is not None
-        if in_past and isinstance(self.screen, SnapshotScreen) and self.screen.SHOWS_ENSEMBLE:
+        if isinstance(self.screen, SnapshotScreen) and self.screen.shows_past:
             self.time_travel.return_to_now()
         elif len(self.screen_stack) > 2:
             self.pop_screen()
@@ -949,7 +940,6 @@ class TimeTravel:
         self._app.refresh_screen()
 
     def return_to_now(self) -> None:
-        """Return to the present."""
         if self._timer is not None:
             self._timer.stop()
         self._cancel_reading()

@@ -76,7 +76,6 @@ class HelpScreen(DocumentScreen):
         self.show_document([line(" ", ("Keys and signs", BOLD)) + hint], lines)
 
     def show_all(self) -> None:
-        """Show all keys and symbols."""
         self._all = True
         self._refresh_if_mounted()
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
-from textual.message import Message
 
 from metlmon.home.feed import HomeFeed
 from metlmon.home.places import load_list, save_list
@@ -37,9 +36,6 @@ class HomeScreen(ListScreen):
     DETAIL_LINES = home_table.DETAIL_LINES
     ORDERS = (("urgency", home_table.urgency), "name", "progress", "eta", "badput")
 
-    class SummariesChanged(Message):
-        """There are newer summaries than those shown."""
-
     def __init__(self, home: HomeFeed) -> None:
         super().__init__()
         self.home = home
@@ -58,7 +54,7 @@ class HomeScreen(ListScreen):
         self.home.start(self._announce)
 
     def on_screen_resume(self) -> None:
-        # The message may come late, after another ensemble has been opened.
+        # New summaries may come late, after another ensemble has been opened.
         if self.is_current:
             self.context.close_ensemble()
             if self._open is not None:
@@ -70,9 +66,9 @@ class HomeScreen(ListScreen):
         """Called in the thread of the feed."""
         if not self._announced:
             self._announced = True
-            self.post_message(self.SummariesChanged())
+            self.call_later(self._take_summaries)
 
-    def on_home_screen_summaries_changed(self) -> None:
+    def _take_summaries(self) -> None:
         self._announced = False
         self.context.absence.take_home(self.home.summaries)
         if self.is_current:

@@ -375,7 +375,7 @@ class OverviewScreen(TreeScreen, PlotScreen):
 
     def messages(self) -> list[Line]:
         context = self.context
-        news = "" if self._in_past else context.absence.news(context.snapshot, context.stats)
+        news = "" if self.shows_past else context.absence.news(context.snapshot, context.stats)
         # The key comes first: the end of a long line is cut.
         messages = [line(("[9]", KEY), (f" {news}", NOTE))] if news else []
         return [*messages, *super().messages()]

@@ -221,7 +221,6 @@ def action_of(act: PoolAction) -> Action:
 
 
 def name_of(act: PoolAction) -> str:
-    """Return the short name of a pool action."""
     if act is PoolAction.RELEASE_DAG:
         return "release DAG"
     shares_key = act in (PoolAction.HALT, PoolAction.RESUME, *RAISE_ACTS, *PLACE_ACTS)
@@ -279,12 +278,10 @@ def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
 
 
 def is_possible(preview: ActionPreview) -> bool:
-    """Return whether the action can be requested."""
     return preview.refused is None and preview.request is not None
 
 
 def refusal_text(preview: ActionPreview, limit: int) -> str:
-    """Return why the action is not possible."""
     return plain(preview.refused or "nothing is selected", limit)
 
 
@@ -316,8 +313,8 @@ def summary(results: Sequence[ActionResult]) -> list[Line]:
     ]
 
 
-class PoolActionKeys:
-    """Key handlers of the pool actions, for a screen with :meth:`request_action`."""
+class PoolActionKeys(SnapshotScreen):
+    """A screen with the keys of the pool actions."""
 
     def request_action(self, *acts: PoolAction) -> None:
         """Request the first of these actions that is possible."""
@@ -325,6 +322,12 @@ class PoolActionKeys:
 
     def _request(self, *acts: PoolAction) -> None:
         self.request_action(*acts)
+
+    def action_answers(self) -> None:
+        if self.context.running_action is None:
+            self.show_message("nothing was asked of the schedd yet")
+        else:
+            self.context.push_screen(ResultsScreen(self.context.running_action))
 
 
 for _name, _acts in group_by(PoolAction, lambda act: action_of(act).name).items():
@@ -335,7 +338,7 @@ DETAIL_LINES: Final = 4
 """Number of lines under the table, constant, so that it keeps its height while the cursor moves."""
 
 
-class MenuScreen(PoolActionKeys, SnapshotScreen):
+class MenuScreen(PoolActionKeys):
     """Pool actions on the selection of the screen below; rebuilt with every snapshot.
 
     One row for each possible action, then one for each reason why others are not possible.
@@ -433,10 +436,6 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
 
     def action_acts(self) -> None:
         self.context.go_back()
-
-    def action_answers(self) -> None:
-        if self.context.running_action is not None:
-            self.context.push_screen(ResultsScreen(self.context.running_action))
 
 
 def _key(preview: ActionPreview) -> str:
@@ -1011,7 +1010,7 @@ ACTION_SCOPES: Final = ("marking", "acting")
 """Scopes of a table whose rows can be marked and acted on."""
 
 
-class ActionScreen(PoolActionKeys, SnapshotScreen):
+class ActionScreen(PoolActionKeys):
     """A screen with the keys of the pool actions. Subclasses define the selection."""
 
     PALETTE_SCOPES = ("acts",)
@@ -1089,12 +1088,6 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         matching = [each for each in previews if entry is not None and each.act == entry.act]
         possible = [each for each in (*matching, *previews) if is_possible(each)]
         self.context.push_screen(MenuScreen(self, next(iter((*possible, *matching)), None)))
-
-    def action_answers(self) -> None:
-        if self.context.running_action is None:
-            self.show_message("nothing was asked of the schedd yet")
-        else:
-            self.context.push_screen(ResultsScreen(self.context.running_action))
 
     def messages(self) -> list[Line]:
         """Progress of the latest pool action until its end was seen, and other notes."""

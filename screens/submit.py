@@ -309,7 +309,6 @@ class FormState(Struct, frozen=True):
 
     @classmethod
     def from_request(cls, request: Request) -> FormState:
-        """Build the form state of a request."""
         names = (field.name for field in FIELDS if field.name in REQUEST_FIELDS)
         texts = {name: _text(value_of(request, name)) for name in names}
         swept = request.sweep.variables if request.sweep is not None else ()
@@ -347,7 +346,6 @@ class FormState(Struct, frozen=True):
         return self.texts.get(name, defaults.get(name, ""))
 
     def with_text(self, name: str, text: str) -> FormState:
-        """Return a copy with another text in one field."""
         return replace(self, texts={**self.texts, name: text})
 
 
@@ -618,7 +616,6 @@ class PoolInfo(Struct, frozen=True):
 
     @property
     def site_names(self) -> tuple[str, ...]:
-        """Names of the sites known to the collector."""
         return tuple(site.name for site in self.sites)
 
     @property
@@ -688,7 +685,6 @@ class LaunchScreen(ConfirmationBase):
         self._tick = self.set_interval(1.0, self._refresh_if_mounted, pause=True)
 
     def update_pool_info(self, pool_info: PoolInfo) -> None:
-        """Update the pool information."""
         self.pool_info = pool_info
         self._refresh_if_mounted()
 

@@ -157,7 +157,6 @@ def _best(cell: GridCell | None) -> Line:
 
 
 def rank_mark(cell: GridCell, ranks: int) -> str:
-    """Return the sign of a cell's rank."""
     if cell.rank is None:
         return " "
     if cell.rank == 1:

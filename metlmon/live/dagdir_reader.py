@@ -487,7 +487,6 @@ class DagdirReader:
         return Progress(total - behind, total)
 
     def log_paths(self) -> list[Path]:
-        """Return the event logs that are read."""
         return [reader.log.path for reader in self._logs.values()]
 
     def watched_directories(self) -> list[Path]:
@@ -552,7 +551,6 @@ class DagdirReader:
         return self.derivation.update(self.live(), seconds)
 
     def snapshot_builder(self) -> SnapshotBuilder:
-        """Return a snapshot builder of the current state."""
         self.update()
         live = self.live()
         self._gather_notices(live)
@@ -724,7 +722,6 @@ class DagmanFiles:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the growing files."""
         return self._out.size + (self._jobstate.size if self._jobstate else 0)
 
     # --- small files --------------------------------------------------------------------

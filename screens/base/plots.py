@@ -89,7 +89,6 @@ def load_library() -> str | None:
 
 
 def is_loaded() -> bool:
-    """Whether plotext is loaded."""
     return all(hasattr(sys.modules.get("plotext"), name) for name in ("figure", "pixel"))
 
 
@@ -374,7 +373,6 @@ def chart_scale(curves: Sequence[MetricCurve], log: bool, zoom: int = 0) -> Scal
 
 
 def run_trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
-    """Return the trace of a run."""
     return Trace(tuple((place(p.epoch), p.value) for p in curve.points), style, sign)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from itertools import zip_longest
 from math import inf
@@ -13,7 +14,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from rich.cells import cell_len
@@ -189,17 +189,17 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def footer_labels(self) -> Mapping[str, str]:
         """Footer labels, by action name, that currently differ from the registry."""
-        return {"back": BACK_TO_NOW} if self.SHOWS_ENSEMBLE and self._in_past else {}
+        return {"back": BACK_TO_NOW} if self.shows_past else {}
 
     def hidden_actions(self) -> Collection[str]:
         """Actions that the footer omits because they would do nothing now."""
         return ()
 
     @property
-    def _in_past(self) -> bool:
-        """Whether a past moment is shown, being read, or unreadable."""
+    def shows_past(self) -> bool:
+        """Whether it shows the ensemble, and a past moment is shown, being read, or unreadable."""
         travel = self.context.time_travel
-        return travel.active or travel.error is not None
+        return self.SHOWS_ENSEMBLE and (travel.active or travel.error is not None)
 
     def update_footer(self) -> None:
         """Update the footer to the current effects of the keys."""
@@ -219,7 +219,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         width = self.app.size.width
         returns = self.footer_labels().get("back") == BACK_TO_NOW
         content: Line = ()
-        if self.SHOWS_ENSEMBLE and self._in_past:
+        if self.shows_past:
             content = self.context.time_travel.banner(width, returns)
         waiting = [self._error, *self.context.banners] if self._error else self.context.banners
         error = waiting[0] if waiting else ""
@@ -419,7 +419,6 @@ class ResultModal(FaultTolerant, ModalScreen[T | None]):
         self.call_after_refresh(self.fill)
 
     def fill(self) -> None:
-        """Show the rows."""
         raise NotImplementedError
 
     def on_table_row_selected(self, event: Message) -> None:
@@ -427,7 +426,6 @@ class ResultModal(FaultTolerant, ModalScreen[T | None]):
         self.action_choose()
 
     def action_choose(self) -> None:
-        """Choose the row under the cursor."""
         raise NotImplementedError
 
     def action_give_up(self) -> None:
@@ -806,7 +804,7 @@ def state_file() -> Path | None:
 class ColumnsScreen(ResultModal[ListState]):
     """Choice of the shown columns, and of the one to sort by.
 
-    ``columns``: name and title of each. ``names``: those of ``metlmon.toml``. ``sortable``: rows
+    ``columns``: those of the list. ``names``: those of ``metlmon.toml``. ``sortable``: rows
     can be sorted by them. ``fitting``: names of those that fit on the screen. Returns the new state
     of the list.
     """
@@ -819,7 +817,7 @@ class ColumnsScreen(ResultModal[ListState]):
 
     def __init__(
         self,
-        columns: Sequence[tuple[str, str]],
+        columns: Sequence[Column[Any]],
         state: ListState,
         names: Sequence[str] = (),
         sortable: bool = True,
@@ -829,9 +827,11 @@ class ColumnsScreen(ResultModal[ListState]):
         self._names = names
         self._sortable = sortable
         self._columns = columns
-        self._state = msgspec.convert(msgspec.to_builtins(state), ListState)
+        self._state = deepcopy(state)
         self._without_room = {
-            name for name, title in columns if name not in fitting and self._is_shown(name, title)
+            column.name
+            for column in columns
+            if column.name not in fitting and self._is_shown(column)
         }
 
     def compose(self) -> ComposeResult:
@@ -844,17 +844,18 @@ class ColumnsScreen(ResultModal[ListState]):
         hint += line(("enter", KEY), (" sorts by it   ", DIM)) if self._sortable else ()
         hint += line(("esc", KEY), (" closes   ", DIM))
         self.query_one("#head", StaticLines).show([line(("Columns", BOLD)), hint])
-        rows = [TableRow(name, partial(self._cells, name, title)) for name, title in self._columns]
+        rows = [TableRow(column.name, partial(self._cells, column)) for column in self._columns]
         self.query_one(Table).show([TableColumn("SHOWN", 6), TableColumn("COLUMN", 40)], rows)
 
-    def _cells(self, name: str, title: str) -> tuple[Line, Line]:
-        shown = self._is_shown(name, title)
-        order = "   sorts the rows" if name == self._state.column else ""
-        room = "   no room" if shown and name in self._without_room else ""
-        return line("[x]" if shown else "[ ]"), line(title or name, (order + room, DIM))
+    def _cells(self, column: Column[Any]) -> tuple[Line, Line]:
+        shown = self._is_shown(column)
+        order = "   sorts the rows" if column.name == self._state.column else ""
+        room = "   no room" if shown and column.name in self._without_room else ""
+        notes = (order + room, DIM)
+        return line("[x]" if shown else "[ ]"), line(column.title or column.name, notes)
 
-    def _is_shown(self, name: str, title: str) -> bool:
-        return name == self._columns[0][0] or self._choice.includes(name, title)
+    def _is_shown(self, column: Column[Any]) -> bool:
+        return column is self._columns[0] or self._choice.includes(column.name, column.title)
 
     @property
     def _choice(self) -> ColumnChoice:
@@ -864,7 +865,7 @@ class ColumnsScreen(ResultModal[ListState]):
         name, state = self.query_one(Table).cursor, self._state
         if name is None:
             return
-        title = dict(self._columns)[name]
+        title = next(column.title for column in self._columns if column.name == name)
         wanted = not self._choice.includes(name, title)
         for exceptions in (state.hidden, state.shown):
             if name in exceptions:
@@ -1085,8 +1086,7 @@ class ListScreen(FilterKeys):
                 self.context.save_list_states()
                 self._refresh_if_mounted()
 
-        if self._columns_defined:
-            columns = [(column.name, column.title) for column in self._columns_defined]
+        if columns := self._columns_defined:
             chooser = ColumnsScreen(
                 columns, self.state, self.column_names, self._sortable, fitting=self.widths
             )

@@ -151,7 +151,6 @@ class FlowControl(Driver):
 
     @property
     def application(self) -> DiffRenderingApp:
-        """The application that this driver serves."""
         assert isinstance(self._app, DiffRenderingApp)
         return self._app
 

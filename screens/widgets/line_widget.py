@@ -426,7 +426,6 @@ class Table(MovingWidget):
         self.refresh_changed()
 
     def clear_marks(self) -> None:
-        """Unmark every row."""
         self._marks.clear()
         self.refresh_changed()
 
