@@ -18,7 +18,7 @@ from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from metlmon.cli import Exit
 from metlmon.cli.arguments import COMMANDS
@@ -166,10 +166,10 @@ def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
 
     builder = reader.snapshot_builder()
     files = TrainingFiles(reader.dagdir, builder.ensemble.settings)
-    job_files = asdict(files.read(builder))
+    job_files = files.read(builder)
     if files.problem is not None:
         print_message(f"warning: {files.problem}")
-    return stats_input(reader, **job_files, files_read=True, **more)
+    return stats_input(reader, job_files=job_files, **more)
 
 
 def feed_stats(feed: Feed, snapshot: Snapshot) -> StatsInput:
@@ -180,8 +180,7 @@ def feed_stats(feed: Feed, snapshot: Snapshot) -> StatsInput:
         snapshot.status,
         feed.ledger(),
         feed.settings,
-        **asdict(feed.job_files()),
-        files_read=True,
+        job_files=feed.job_files(),
         load_description=feed.dag_description,
     )
 

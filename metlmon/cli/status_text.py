@@ -88,7 +88,7 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
     )
     if status.runs:
         figures = run_figures(stats)
-        known = runs.columns(status.runs, stats.streams, figures, stats.settings.metrics)
+        known = runs.columns(status.runs, stats.job_files.streams, figures, stats.settings.metrics)
         chosen = ColumnChoice(stats.settings.columns_of("overview")).choose(known)
         out.table([*best_columns(figures), *chosen], status.runs)
     else:

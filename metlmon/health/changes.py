@@ -203,7 +203,7 @@ def _add_job(groups: _Groups, job: Job, facts: HealthFacts) -> None:
 
 
 def _failure(job: Job, facts: HealthFacts) -> str:
-    last, error = job.last_execution, facts.stats_input.errors.jobs.get(job_key(job))
+    last, error = job.last_execution, facts.stats_input.job_files.errors.jobs.get(job_key(job))
     cause = "" if last is None else last.cause or "failed"
     if error is None or error.line is None:
         return cause
@@ -216,7 +216,7 @@ def _add_nodes(groups: _Groups, facts: HealthFacts) -> None:
     for fault in facts.faults.values():
         if fault.state is State.FAILED and fault.part in ("pre", "submit", "post"):
             text = fault.error or fault.reason or "failed"
-            script = facts.stats_input.errors.scripts.get(fault.node_key)
+            script = facts.stats_input.job_files.errors.scripts.get(fault.node_key)
             text = script.explain(text) if script is not None else text
             group = groups.add(ChangeKind.FAILED, fault.since, text, dag=fault.dag)
             if group is not None and fault.key is not None:

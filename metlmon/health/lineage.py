@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def broken_chains(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Broken chains of checkpoints, one entry per run; unrecorded checkpoints are one entry."""
-    if not any(training.checkpoints for training in facts.stats_input.trainings.values()):
+    if not any(training.checkpoints for training in facts.stats_input.job_files.trainings.values()):
         return
     from metlmon.stats.lineage import Break, lineage
 

@@ -263,7 +263,7 @@ def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[Health
     reasons: dict[str, set[str | None]] = defaultdict(set)
     passed = {job_key(n.job) for n in facts.ledger.epochs if ended and n.job and n.overruled}
     strays = {job_key(job) for job in facts.strays_failed if facts.is_last_of_run(job)}
-    errors = facts.stats_input.errors.jobs
+    errors = facts.stats_input.job_files.errors.jobs
     for entry in ended:
         kind = "job-failed" if entry.outcome is Outcome.FAILED else "evicted"
         cause, is_open = entry.cause or "", job_key(entry) in strays

@@ -81,7 +81,8 @@ class Failures:
     def _add(self, fault: NodeFault, end: Execution | None) -> None:
         """Add a failed node; ``end``: the last bad execution of the job that made it fail."""
         abort = self._facts.ledger.aborts.get(fault.node_key[0])
-        error = self._facts.stats_input.errors.of_node(fault.node_key, fault.job, fault.reason)
+        errors = self._facts.stats_input.job_files.errors
+        error = errors.of_node(fault.node_key, fault.job, fault.reason)
         line = error.line if error is not None else None
         kind, cause = _cause(fault, end, brief=line is not None)
         if abort is not None and abort.node == fault.node_key:

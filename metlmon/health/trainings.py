@@ -22,7 +22,7 @@ LOCATION_ARGUMENTS: Final = re.compile(
 
 def diverged_runs(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Runs whose primary metric diverged, by the definition of :mod:`metlmon.stats.curves`."""
-    if not facts.stats_input.trainings:
+    if not facts.stats_input.job_files.trainings:
         return
     from metlmon.stats.curves import curve_symbol, curves
 
@@ -53,7 +53,7 @@ def diverged_runs(facts: HealthFacts) -> Iterator[HealthEntry]:
 def configuration_changes(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Arguments that changed between the epochs of one run; runs with the same changes once."""
     groups: dict[tuple[bool, str], list[str]] = {}
-    for key, training in facts.stats_input.trainings.items():
+    for key, training in facts.stats_input.job_files.trainings.items():
         changes = list(_changes(training.arguments)) if key in facts.runs else []
         if any("epoch" in change.name for change in changes):
             # Not from the number of epochs in one DAG to that in another.

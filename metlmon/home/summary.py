@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from metlmon.config.settings import EVENT_NAMES
 from metlmon.health.build import make_health
@@ -127,8 +126,8 @@ def make_figures(reader: DagdirReader) -> Figures:
     builder = reader.snapshot_builder()
     status = builder.status()
     settings, ledger = reader.ensemble.settings, builder.ledger()
-    job_files = asdict(TrainingFiles(reader.dagdir, settings).read(builder))
-    stats_input = StatsInput(status, ledger, settings, **job_files, files_read=True)
+    job_files = TrainingFiles(reader.dagdir, settings).read(builder)
+    stats_input = StatsInput(status, ledger, settings, job_files)
     health = make_health(stats_input)
     forecast = make_forecast(stats_input)
     counted = status.counted_states

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct, field
 
@@ -75,11 +75,16 @@ class JobFiles(Struct, frozen=True):
 
     ``trainings``: the output of the runs' trainings, by run key. ``streams``: the newest progress
     line of each running job that wrote one. ``errors``: those of failed jobs and scripts.
+    ``are_read``: False before the first read, when all are empty.
     """
 
     trainings: Mapping[str, TrainingOutput] = {}
     streams: Mapping[JobId, Streamed] = {}
     errors: Errors = Errors()
+    are_read: bool = True
+
+
+NOT_READ: Final = JobFiles(are_read=False)
 
 
 class Feed(Protocol):
@@ -207,17 +212,12 @@ class NullFeed(Feed):
 class StatsInput(Struct, frozen=True):
     """The input of every statistic.
 
-    ``trainings``, ``streams`` and ``errors`` are those of :class:`JobFiles`; all are empty until
-    the first read (``files_read`` is False). ``load_description`` loads the description of the DAG
-    files' nodes, which few statistics need.
+    ``load_description`` loads the description of the DAG files' nodes, which few statistics need.
     """
 
     status: Status
     ledger: Ledger
     settings: Settings = field(default_factory=Settings)
-    trainings: Mapping[str, TrainingOutput] = field(default_factory=dict)
-    streams: Mapping[JobId, Streamed] = field(default_factory=dict)
-    errors: Errors = Errors()
-    files_read: bool = False
+    job_files: JobFiles = NOT_READ
     load_description: Callable[[], DagDescription] = DagDescription
     queue: QueueSnapshot = field(default_factory=QueueSnapshot)

@@ -316,7 +316,8 @@ def course_text(curve: MetricCurve) -> str:
 
 def metric_names(stats_input: StatsInput) -> tuple[str, ...]:
     """All metrics: the primary one, then validation, test and training by name."""
-    names = {name for training in stats_input.trainings.values() for name in training.metrics}
+    trainings = stats_input.job_files.trainings.values()
+    names = {name for training in trainings for name in training.metrics}
     primary = stats_input.settings.metrics.primary
 
     def sort_key(name: str) -> tuple[int, str]:
@@ -341,7 +342,7 @@ def goal_of(metric: str, metrics: MetricSettings) -> Goal | None:
 
 def curves(stats_input: StatsInput, metric: str | None = None) -> Curves:
     """The curves of ``metric``; None: the primary one, else the first."""
-    names = metric_names(stats_input)
+    names, files = metric_names(stats_input), stats_input.job_files
     primary = stats_input.settings.metrics.primary
     wanted = metric or (primary if primary in names or not names else names[0])
     goal = goal_of(wanted, stats_input.settings.metrics)
@@ -358,14 +359,14 @@ def curves(stats_input: StatsInput, metric: str | None = None) -> Curves:
         bands=tuple(
             metric_band(label, [c for c in run_curves if c.label == label]) for label in cohorts
         ),
-        problems=tuple(p for training in stats_input.trainings.values() for p in training.problems),
-        files_read=stats_input.files_read,
+        problems=tuple(p for training in files.trainings.values() for p in training.problems),
+        files_read=files.are_read,
     )
 
 
 def curve_of(run: Run, metric: str, goal: Goal | None, stats_input: StatsInput) -> MetricCurve:
     """The curve of a metric of one run."""
-    training = stats_input.trainings.get(run.key)
+    training = stats_input.job_files.trainings.get(run.key)
     points = training.metrics.get(metric, ()) if training is not None else ()
     finite = [point for point in points if math.isfinite(point.value)]
     sign = -1.0 if goal == "max" else 1.0
@@ -374,7 +375,7 @@ def curve_of(run: Run, metric: str, goal: Goal | None, stats_input: StatsInput) 
     latest = run.latest
     streamed = running = None
     if latest is not None and latest.cluster is not None:
-        streamed = stats_input.streams.get((latest.cluster, latest.proc or 0))
+        streamed = stats_input.job_files.streams.get((latest.cluster, latest.proc or 0))
         running = latest.epoch if streamed is not None else None
     return MetricCurve(
         key=run.key,
@@ -536,7 +537,8 @@ class EvaluationResult(Struct, frozen=True):
 
 def evaluations(stats_input: StatsInput) -> Mapping[str, EvaluationResult]:
     """The evaluation results by run key, without runs that have none."""
-    results = {key: _evaluation_result(training) for key, training in stats_input.trainings.items()}
+    trainings = stats_input.job_files.trainings
+    results = {key: _evaluation_result(training) for key, training in trainings.items()}
     return {key: result for key, result in results.items() if result is not None}
 
 

@@ -1085,7 +1085,7 @@ class _Estimator:
             )
         another_cycle = self.model.expected_seconds(run.key, epoch.target)
         loss_risk = self.executions.loss_probability(entry.seconds)
-        streamed = self.stats_input.streams.get(entry.job)
+        streamed = self.stats_input.job_files.streams.get(entry.job)
         seconds_left = _streamed_seconds(streamed, entry)
         if seconds_left is not None:
             trials = [

@@ -136,7 +136,7 @@ def lineage(stats_input: StatsInput) -> Lineage:
         executions[execution.job].append(execution)
     records = {
         run: training.checkpoints
-        for run, training in stats_input.trainings.items()
+        for run, training in stats_input.job_files.trainings.items()
         if training.checkpoints and run in epochs
     }
     run_of = {record.digest: run for run, each in records.items() for record in each}

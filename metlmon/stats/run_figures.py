@@ -97,7 +97,8 @@ class RunFigures(Struct, frozen=True, dict=True):
 def run_figures(stats_input: StatsInput) -> RunFigures:
     """The figures of all runs."""
     # Without progress lines, which change every few seconds: rows take them from elsewhere.
-    metric_curves = curves(replace(stats_input, streams={}))
+    files = replace(stats_input.job_files, streams={})
+    metric_curves = curves(replace(stats_input, job_files=files))
     nodes = sum(stats_input.status.node_states.values())
     sweep = find_sweep(stats_input.load_description().nodes) if nodes <= MAX_NODES else NO_SWEEP
     return RunFigures(metric_curves, sweep, wall_seconds(stats_input))
@@ -206,7 +207,7 @@ def compare_runs(
         lambda node: node.key,
     )
     parameters = {
-        key: _parameters(rows[key], nodes.get(key, ()), stats_input.trainings.get(key))
+        key: _parameters(rows[key], nodes.get(key, ()), stats_input.job_files.trainings.get(key))
         for key in keys
     }
     chosen = [each for each in by_run.values() if each.best is not None]
@@ -233,7 +234,7 @@ def compare_runs(
         ),
         differing=differing,
         equal=equal,
-        files_read=stats_input.files_read,
+        files_read=stats_input.job_files.are_read,
     )
 
 
@@ -246,7 +247,7 @@ def parameters(stats_input: StatsInput, run: str) -> Mapping[str, str]:
     row = next((row for row in stats_input.status.runs if row.key == run), None)
     nodes = stats_input.load_description().nodes.all
     own = [node for node in nodes if node.training and node.key == run]
-    return {} if row is None else _parameters(row, own, stats_input.trainings.get(run))
+    return {} if row is None else _parameters(row, own, stats_input.job_files.trainings.get(run))
 
 
 def _parameters(

@@ -393,7 +393,7 @@ def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
         row_best=_best_by(cells.values(), 0),
         column_best=_best_by(cells.values(), 1),
         excluded_runs=len(runs) - len(shown_runs),
-        files_read=stats_input.files_read,
+        files_read=stats_input.job_files.are_read,
     )
 
 

@@ -352,7 +352,7 @@ class _Ensemble:
         self, run: str, epochs: Sequence[EndedEpoch], run_end: datetime | None
     ) -> Iterator[MetricPoint]:
         """What the training wrote by epoch, for the epochs that have ended."""
-        output = self._basis.trainings.get(run)
+        output = self._basis.job_files.trainings.get(run)
         if output is None:
             return
         times = {step: time for _, step, time in epochs}

@@ -14,12 +14,11 @@ from functools import partial
 from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from metlmon.errors import describe_error
 from metlmon.jobfiles.error_lines import Errors
 from metlmon.jobfiles.records import Streamed
-from metlmon.live.feed import Feed, JobFiles, Snapshot, StatsInput
+from metlmon.live.feed import NOT_READ, Feed, JobFiles, Snapshot, StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.records import Status
 
@@ -238,13 +237,11 @@ class StatsWorker:
         return changed
 
     def _build(self, snapshot: Snapshot) -> StatsInput:
-        job_files = asdict(self._job_files or JobFiles())
         return StatsInput(
             status=snapshot.status,
             ledger=self._feed.ledger(),
             settings=self._feed.settings,
-            **job_files,
-            files_read=self._job_files is not None,
+            job_files=self._job_files or NOT_READ,
             load_description=lambda: self._feed.dag_description(),
             queue=self._feed.queue(),
         )
@@ -252,17 +249,17 @@ class StatsWorker:
 
 def streams(stats_input: StatsInput) -> Mapping[JobId, Streamed]:
     """The statistic of the running jobs' progress lines."""
-    return stats_input.streams
+    return stats_input.job_files.streams
 
 
 def errors(stats_input: StatsInput) -> Errors:
     """The statistic of what failed jobs and scripts wrote."""
-    return stats_input.errors
+    return stats_input.job_files.errors
 
 
 def has_job_files(stats_input: StatsInput) -> bool:
     """The statistic that says whether the jobs' output has been read."""
-    return stats_input.files_read
+    return stats_input.job_files.are_read
 
 
 def _attempt(name: str, work: Callable[[], bool]) -> tuple[bool, str | None]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from metlmon.cli import Exit
 from metlmon.cli.main import main
 from metlmon.jobfiles.gate_files import Stopped
-from metlmon.live.feed import StatsInput
+from metlmon.live.feed import JobFiles, StatsInput
 from metlmon.model.run import GateStatus
 from metlmon.stats.sweep import Axis, Grid, GridChoice, grid, next_fixed, next_pair
 from metlmon.tables import sweep as sweep_table
@@ -91,13 +91,13 @@ def test_progress_of_cells_adds_up(basis: StatsInput, found: Grid) -> None:
 
 
 def test_maximised_metric(basis: StatsInput) -> None:
-    first = next(iter(basis.trainings.values()))
+    first = next(iter(basis.job_files.trainings.values()))
     assert "val_loss" in first.metrics
     turned = {
         key: replace(each, metrics={"val_acc": each.metrics.get("val_loss", ())})
-        for key, each in basis.trainings.items()
+        for key, each in basis.job_files.trainings.items()
     }
-    found = grid(replace(basis, trainings=turned), GridChoice(metric="val_acc"))
+    found = grid(replace(basis, job_files=JobFiles(turned)), GridChoice(metric="val_acc"))
     assert found.goal == "max"
     assert found.best.row == ("0.1",), "the largest value is that of what ran away"
 

@@ -176,7 +176,7 @@ def test_more_epochs_are_not_changed_arguments(tmp_path: Path) -> None:
     def changed(before: str, after: str) -> bool:
         arguments = {0: {"max_epochs": before}, 5: {"max_epochs": after}}
         trainings = {run: TrainingOutput(run, {}, {}, arguments)}
-        health = make_health(replace(made, trainings=trainings))
+        health = make_health(replace(made, job_files=replace(made.job_files, trainings=trainings)))
         return "configuration" in {entry.kind for entry in health.entries}
 
     assert not changed("1", "2")

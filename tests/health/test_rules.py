@@ -14,7 +14,7 @@ from metlmon.health.build import make_health
 from metlmon.health.types import CALM as ALL_WELL
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.jobfiles.records import TrainingOutput
-from metlmon.live.feed import StatsInput
+from metlmon.live.feed import JobFiles, StatsInput
 from metlmon.model.model_state import Notice
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome, State
@@ -357,7 +357,7 @@ def test_alias_of_the_target_is_not_a_wrong_site() -> None:
 def arguments(*versions: dict[str, str]) -> StatsInput:
     made = basis(CALM)
     training = TrainingOutput("run0", {}, {}, dict(enumerate(versions)))
-    return replace(made, trainings={"run0": training})
+    return replace(made, job_files=JobFiles({"run0": training}))
 
 
 def test_changed_arguments_between_epochs() -> None:

@@ -61,7 +61,7 @@ def test_nodes_and_run_show_the_cause_of_health(name: str, capsys: Captured) -> 
             row = builder.node_row(key)
             if row is None or row.state is not State.FAILED:
                 continue
-            why = state_reason(row, known.errors)
+            why = state_reason(row, known.job_files.errors)
             assert whys[key[1]] == why
             if entry.error_file:
                 title = entry.text.removeprefix(f"{key[1]}: ").split(" (", 1)[0]
@@ -69,7 +69,7 @@ def test_nodes_and_run_show_the_cause_of_health(name: str, capsys: Captured) -> 
                 assert why.startswith(title)
                 checked += 1
             if key in epochs:
-                assert why.startswith(failure_text(epochs[key], known.errors))
+                assert why.startswith(failure_text(epochs[key], known.job_files.errors))
     assert checked or name == "scripts"
 
 

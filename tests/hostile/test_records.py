@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import pytest
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from metlmon.config.loader import load_settings
 from metlmon.health.build import make_health
@@ -74,8 +73,7 @@ def records(hostile: Dagdir) -> Mapping[str, Any]:
         builder.status(),
         ledger,
         reader.ensemble.settings,
-        **asdict(files.read(builder)),
-        files_read=True,
+        job_files=files.read(builder),
         load_description=builder.dag_description,
     )
     return {
@@ -85,7 +83,7 @@ def records(hostile: Dagdir) -> Mapping[str, Any]:
         "events": [builder.event_lines(job) for job in jobs],
         "runs": [builder.run_view(run.key) for run in basis.status.runs],
         "nodes": [builder.node_row(node.key) for node in reader.ensemble.nodes.values()],
-        "trainings": basis.trainings,
+        "trainings": basis.job_files.trainings,
         "curves": curves(basis),
         "grid": grid(basis, GridChoice()),
         "health": make_health(basis),

@@ -102,7 +102,7 @@ def test_patterns_share_one_search(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(filesystem, "file_type", count)
     reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
-    (training,) = input_with_trainings(reader).trainings.values()
+    (training,) = input_with_trainings(reader).job_files.trainings.values()
     assert [point.value for point in training.metrics["val_loss"]] == [0.5]
     # 5 + 25 + 25 folders, and some files; none is searched again for each pattern.
     assert len(looks) < 200
@@ -117,5 +117,5 @@ def test_slow_file_patterns_are_disabled(
     assert main(["status", str(dagdir.path)]) == 0
     assert "take too long and are not used any more" in capsys.readouterr().err
     reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
-    (training,) = input_with_trainings(reader).trainings.values()
+    (training,) = input_with_trainings(reader).job_files.trainings.values()
     assert "take too long" in training.problems[0]

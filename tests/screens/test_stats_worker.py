@@ -113,7 +113,7 @@ def test_prefetched_figure_is_ready(worker: Make) -> None:
 
 
 def written(basis: StatsInput) -> bool:
-    return basis.files_read
+    return basis.job_files.are_read
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
-from metlmon.live.feed import StatsInput
+from metlmon.live.feed import JobFiles, StatsInput
 from metlmon.model.states import State
 from metlmon.snapshot.records import Epoch, Ledger, Run, Status
 from metlmon.stats.curves import (
@@ -52,9 +52,7 @@ def basis(
     trainings = {
         name: TrainingOutput(name, metrics, {}, {}) for name, metrics in of.items() if metrics
     }
-    return StatsInput(
-        cast(Status, None), ledger, settings or Settings(), trainings, {}, files_read=True
-    )
+    return StatsInput(cast(Status, None), ledger, settings or Settings(), JobFiles(trainings))
 
 
 def of_losses(**values: tuple[float, ...]) -> Curves:
@@ -249,7 +247,8 @@ def test_running_epoch_is_reported_with_its_run() -> None:
     latest = blank(Epoch, epoch=3, node="n", cluster=78, proc=0, state=State.RUNNING)
     streamed = Streamed(0.5, 5, 10, 1.0, 5.0, 3, 0.4)
     ledger = Ledger("/nowhere", None, True, (run("a", latest=latest), run("b")))
-    found = curves(StatsInput(cast(Status, None), ledger, Settings(), {}, {(78, 0): streamed}))
+    files = JobFiles({}, {(78, 0): streamed})
+    found = curves(StatsInput(cast(Status, None), ledger, Settings(), files))
     assert [(c.running_epoch, c.streamed) for c in found.runs] == [(3, streamed), (None, None)]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from metlmon.jobfiles.records import Streamed
-from metlmon.live.feed import StatsInput
+from metlmon.live.feed import JobFiles, StatsInput
 from metlmon.model.clock import Clock
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Ledger
@@ -255,12 +255,11 @@ def test_progress_line_overrides_the_mean() -> None:
     made = basis({"run0": Past((6 * HOUR,) * 9, HOUR)})
     job = next(entry.job for entry in made.ledger.executions if entry.end is None)
     streamed = Streamed(0.5, 50, 100, 1.0, 1800.0, 9, None)
-    result = of_epoch(make_forecast(replace(made, streams={job: streamed})))
+    result = of_epoch(make_forecast(replace(made, job_files=JobFiles({}, {job: streamed}))))
     assert result.median == pytest.approx(1800, rel=0.15)
     assert result.source == "its progress line"
-    half = of_epoch(
-        make_forecast(replace(made, streams={job: replace(streamed, seconds_left=None)}))
-    )
+    silent = JobFiles({}, {job: replace(streamed, seconds_left=None)})
+    half = of_epoch(make_forecast(replace(made, job_files=silent)))
     assert half.median == pytest.approx(HOUR - 60, rel=0.15)
 
 

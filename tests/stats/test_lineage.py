@@ -211,5 +211,5 @@ def test_past_has_no_checkpoints_of_later_epochs(tmp_path: Path) -> None:
     assert moment is not None
     reader = dagdir.reader(as_of=moment)
     past: StatsInput = stats_input(reader.snapshot_builder(), dagdir.path)
-    assert [each.epoch for each in past.trainings[UUIDS["run0"]].checkpoints] == [0]
+    assert [each.epoch for each in past.job_files.trainings[UUIDS["run0"]].checkpoints] == [0]
     assert lineage(past).breaks == ()

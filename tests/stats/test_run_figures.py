@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from metlmon.cli.reading import input_with_trainings
 from metlmon.config.settings import MetricSettings
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import StatsInput
+from metlmon.live.feed import JobFiles, StatsInput
 from metlmon.stats.run_figures import RunFigures, run_figures
 from metlmon.tables.layout import fit_columns
 from metlmon.tables.runs import columns as columns_of
@@ -96,7 +96,7 @@ def test_metric_columns_are_reserved_before_reading(trainer: StatsInput) -> None
 
 
 def test_columns_without_a_metric() -> None:
-    stats = replace(read(TRAINER), trainings={})
+    stats = replace(read(TRAINER), job_files=JobFiles())
     figures = run_figures(stats)
     assert not {"last", "best", "curve"} & set(shown(stats, figures, 250))
     waiting = [row for row in RUNS if not row.epochs_done]

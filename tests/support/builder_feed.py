@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msgspec.structs import astuple
-
 from metlmon.live.feed import JobFiles
 from metlmon.model.job_events import NodeKey
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -23,7 +21,7 @@ class BuilderFeed(FakeFeed):
         super().__init__(update(builder.status()), Path("/nowhere") / name)
         self.builder = builder
         if files is not None:
-            self.written, self.streamed, self.errors = astuple(files)
+            self.written, self.streamed, self.errors = files.trainings, files.streams, files.errors
         self._nodes: Nodes | None = None
 
     def ledger(self) -> Ledger:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from msgspec.structs import asdict, fields
+from msgspec.structs import fields
 
 from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import JobFiles, StatsInput
+from metlmon.live.feed import NOT_READ, StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -87,14 +87,13 @@ def read_dagdir(path: Path, **options: Any) -> SnapshotBuilder:
 def stats_input(builder: SnapshotBuilder, files_in: Path | None = None) -> StatsInput:
     """The input of the statistics; with the job files below ``files_in``, if given."""
     ledger, settings = builder.ledger(), builder.ensemble.settings
-    job_files = JobFiles()
+    job_files = NOT_READ
     if files_in is not None:
         job_files = TrainingFiles(files_in, settings).read(builder)
     return StatsInput(
         builder.status(),
         ledger,
         settings,
-        **asdict(job_files),
-        files_read=files_in is not None,
+        job_files=job_files,
         load_description=builder.dag_description,
     )

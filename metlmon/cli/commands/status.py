@@ -122,7 +122,7 @@ def _print_json(
 ) -> None:
     """Print the status as JSON, with the runs of ``--only``."""
     stats = _stats(reader, queue)
-    shown = select_runs(stats.status, only)
+    shown, errors = select_runs(stats.status, only), stats.job_files.errors
     print_record(
         StatusOutput,
         reader.snapshot_builder(),
@@ -130,7 +130,7 @@ def _print_json(
         status=shown,
         breakdown=break_down(stats.ledger),
         runs=with_figures(shown.runs, stats),
-        special_nodes=tuple(node_output(each, stats.errors) for each in shown.special_nodes),
+        special_nodes=tuple(node_output(each, errors) for each in shown.special_nodes),
         estimate=make_forecast(stats),
         health=make_health(stats).entries,
         queue=queue or UNSET,
