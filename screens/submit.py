@@ -1091,7 +1091,7 @@ class SubmitScreen(SnapshotScreen):
             hint=field.form.empty,
             options=tuple(field.choices),
             options_only=_is_choice(field),
-            has_list=any(field.choices.values()) or field.name in ("sites", "gpu_models"),
+            has_list=any(field.choices.values()) or field.name in SEVERAL,
         )
 
     def _field_note(self, field: RequestField) -> Line:
@@ -1106,10 +1106,8 @@ class SubmitScreen(SnapshotScreen):
             return line((field.choices.get(self._form.text(field.name), ""), DIM))
         if field.name == "sweep":
             return self._sweep_note()
-        if field.name == "sites":
-            return self._pool_count(len(self.pool_info.sites), "site")
-        if field.name == "gpu_models":
-            return self._pool_count(len(self.pool_info.gpu_models), "GPU model")
+        if field.name in SEVERAL:
+            return self._pool_count(len(self._choices(field)), SEVERAL[field.name])
         text, advice = self._advised.get(field.name, ("", None))
         if advice is not None and text == self._form.text(field.name):
             return line((advice_text(advice), DIM))

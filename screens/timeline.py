@@ -589,12 +589,11 @@ class TimelineScreen(ListScreen):
         self._refresh_if_mounted()
 
     def _by_cells(self, count: int) -> None:
-        timeline, view = self.present_timeline, self._view
-        if timeline is None or view is None:
+        if (view := self._view) is None:
             return
         step = nice_step(view.window.cell_seconds)
-        current = self._cursor(timeline)
-        target = snap_to_step(timeline, current + count * view.window.cell_seconds, step)
+        current = self._cursor(view.timeline)
+        target = snap_to_step(view.timeline, current + count * view.window.cell_seconds, step)
         if (target - current) * count <= 0:
             target = current + (step if count > 0 else -step)
         self._go(target)
@@ -638,10 +637,9 @@ class TimelineScreen(ListScreen):
             self._go(worst.start_position)
 
     def _zoom(self, factor: float) -> None:
-        timeline, view = self.present_timeline, self._view
-        if timeline is None or view is None:
+        if (view := self._view) is None:
             return
-        window, cursor = view.window, self._cursor(timeline)
+        window, cursor = view.window, self._cursor(view.timeline)
         cell_seconds = window.cell_seconds / factor
         if cell_seconds < CLOSEST_SECONDS and factor > 1:
             self.show_message("closer than this there is nothing to see")
@@ -658,13 +656,12 @@ class TimelineScreen(ListScreen):
         self._refresh_if_mounted()
 
     def _pan(self, direction: int) -> None:
-        timeline, view = self.present_timeline, self._view
-        if timeline is None or view is None:
+        if (view := self._view) is None:
             return
         if self.zoom is None:
             self.show_message("all of it is in view: + zooms in")
             return
-        window = view.window
+        timeline, window = view.timeline, view.window
         length = window.cell_seconds * window.cells
         start = max(0.0, min(window.start + direction * length / 2, timeline.seconds - length))
         shift = start - window.start
