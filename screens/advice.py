@@ -81,7 +81,7 @@ class ShownAdvice(Struct, frozen=True):
 
 def shown_advice(stats_input: StatsInput, context: MetlmonApp) -> ShownAdvice:
     """The statistic that the screen shows, shared by all such screens of an application."""
-    pool = context.options.pool_actions
+    pool = context.opened.pool
     answer = pool.annex_answer if pool is not None and context.queue is not None else None
     annexes = make_annexes(stats_input, answer, context.now()).annexes
     free_gpus = answer.free_gpus if answer is not None and stats_input.status.live else ()
@@ -101,7 +101,7 @@ class AdviceScreen(DocumentScreen):
 
     def show(self, update: Snapshot) -> None:
         self.context.stats.watch_job_files()
-        pool = self.context.options.pool_actions
+        pool = self.context.opened.pool
         if pool is not None and self.context.queue is not None and update.status.live:
             pool.query_gpus_soon()
         shown, room = self._advice, self.app.size.width

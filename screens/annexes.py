@@ -66,7 +66,7 @@ class AnnexesScreen(ListScreen):
 
     @property
     def _answer(self) -> AnnexAnswer | None:
-        pool = self.context.pool_actions or self.context.options.pool_actions
+        pool = self.context.opened.pool
         return pool.annex_answer if pool is not None and self._may_ask else None
 
     def _report(self) -> AnnexReport | None:
@@ -151,7 +151,7 @@ class AnnexesScreen(ListScreen):
             self.show_message("asking the schedd and the collectors…")
         else:
             refusal = self.context.time_travel.refusal()
-            self.show_message(refusal or self.context.options.no_pool_reason)
+            self.show_message(refusal or self.context.opened.no_pool)
 
     def open_row(self, key: str) -> None:
         """Open the executions at its site."""

@@ -102,16 +102,15 @@ class AppOptions(Struct, frozen=True):
     characters below 0x80. ``no_color``: as if NO_COLOR were set. ``run_filter``: names or uuid
     prefixes of runs, separated by commas. ``start``: the first screen. ``exit_when`` is called
     with the status of every complete snapshot and the health; the application exits with the code
-    that it returns. ``timeout``: seconds after which that wait ends (exit code 5). ``pool_actions``
-    act on the jobs of the feed; None: not possible here, for the reason ``no_pool_reason``.
-    ``read_only`` removes all pool actions. ``open_dagdir`` opens the feed and pool actions of
-    another dagdir (one just submitted, or one of Home). ``home``: the ensembles of Home, which is
-    then the first screen. ``submission_pool`` submits, without a dagdir; None: submitting is not
-    possible here. ``initial_request``: the initial content of the submit form. ``state_file``
-    stores columns and orders; None: they last for the session. ``remember_choices``: whether they,
-    and the list of Home, are written. ``caption`` gives the text that the demo shows on every
-    screen. ``files`` saves reports and pictures; None: not possible here. ``remember_seen``:
-    whether what was seen is remembered for the next session. ``notify``: send notifications.
+    that it returns. ``timeout``: seconds after which that wait ends (exit code 5). ``open_dagdir``
+    opens another dagdir (one just submitted, or one of Home). ``home``: the ensembles of Home,
+    which is then the first screen. ``submission_pool`` submits, without a dagdir; None: submitting
+    is not possible here. ``initial_request``: the initial content of the submit form.
+    ``state_file`` stores columns and orders; None: they last for the session. ``remember_choices``:
+    whether they, and the list of Home, are written. ``caption`` gives the text that the demo shows
+    on every screen. ``files`` saves reports and pictures; None: not possible here.
+    ``remember_seen``: whether what was seen is remembered for the next session. ``notify``: send
+    notifications.
     """
 
     mouse: bool = False
@@ -121,9 +120,6 @@ class AppOptions(Struct, frozen=True):
     start: Literal["overview", "submit"] | tuple[Literal["run"], str] = "overview"
     exit_when: ExitWhen | None = None
     timeout: float | None = None
-    pool_actions: PoolClient | None = None
-    no_pool_reason: str = "nothing can be acted on here"
-    read_only: bool = False
     open_dagdir: Callable[[Path], FeedAndPool] | None = None
     home: HomeFeed | None = None
     submission_pool: PoolClient | None = None
@@ -271,12 +267,12 @@ TIMEOUT_CODE: Final = 5
 class MetlmonApp(FaultTolerantApp):
     """Shows the snapshots of a feed; what screens and widgets call is public.
 
-    The application starts the feed; :func:`run_app`, or another caller, stops it. ``feed``,
-    ``stats`` and ``snapshot`` belong to the moment shown, ``present_feed`` and ``present_stats``
-    to the present. ``pool_actions`` is None if no action is possible. ``form_state`` is the
-    content of the submit form while it is closed. ``keys`` are the key caps set in
-    ``metlmon.toml``, by action; ``list_states`` the chosen columns and orders, by class of the
-    screen. ``absence`` handles the absence of the user.
+    The application starts the feed; :func:`run_app`, or another caller, stops it. ``opened``
+    is the ensemble that it shows. ``feed``, ``stats`` and ``snapshot`` belong to the moment shown,
+    ``present_feed`` and ``present_stats`` to the present. ``form_state`` is the content of the
+    submit form while it is closed. ``keys`` are the key caps set in ``metlmon.toml``, by action;
+    ``list_states`` the chosen columns and orders, by class of the screen. ``absence`` handles the
+    absence of the user.
     """
 
     CSS_PATH = Path(__file__).with_name("metlmon.tcss")
@@ -290,34 +286,23 @@ class MetlmonApp(FaultTolerantApp):
     last_key_time = pause_before_key = 0.0
     """The time of the last key or paste, and the time without one before it."""
 
-    def __init__(self, feed: Feed, options: AppOptions | None = None) -> None:
+    def __init__(self, opened: FeedAndPool, options: AppOptions | None = None) -> None:
         self.options = options or AppOptions()
         super().__init__()
-        self.feed = self.present_feed = feed
-        self.stats = self.present_stats = StatsWorker(feed, self.content_changed)
+        self._first = opened
+        self._take(opened)
         self._precomputed_stats: StatsWorker | None = None
         self.time_travel = TimeTravel(self)
-        self.pool_actions = None if self.options.read_only else self.options.pool_actions
-        self._first = FeedAndPool(
-            feed, self.options.pool_actions, self.options.no_pool_reason, self.options.read_only
-        )
-        self.running_action: RunningAction | None = None
         self.report_path: Path | None = None
         self._shown_queue: QueueSnapshot | None = None
-        self.snapshot = self.newest_snapshot = feed.latest or unread(feed.dagdir)
-        """The snapshot shown, and the newest one of the present."""
         self._announced = self._unattended = False
         self._input_at = monotonic()
         self._shown_count = 0
         self.form_state: FormState | None = None
         states = read_state(self.options.state_file, dict[str, ListState])
         self.list_states = states or {}
-        self.keys: Mapping[str, str] = dict(feed.settings.keys)
         self._unknown_keys: set[tuple[str, str]] = set()
         self.absence = Absence(self, self.options.notify, remembers=self.options.remember_seen)
-        self.set_keymap(keymap(self.keys))
-        self._own_commands: Mapping[str, OwnCommand] = {}
-        self._take_own_commands()
         for theme in (DARK, LIGHT, SIXTEEN):
             self.register_theme(theme)
         self.theme = fitting_theme(
@@ -328,7 +313,31 @@ class MetlmonApp(FaultTolerantApp):
         if self.no_color or self.options.no_color:
             self.remove_colours()
 
+    def _take(self, opened: FeedAndPool) -> None:
+        """Take an ensemble, its statistics, and the keys and commands of its settings."""
+        self.opened = opened
+        feed = self.feed = opened.feed
+        self.stats = self.present_stats = StatsWorker(feed, self.content_changed)
+        self.snapshot = self.newest_snapshot = feed.latest or unread(feed.dagdir)
+        """The snapshot shown, and the newest one of the present."""
+        self.running_action: RunningAction | None = None
+        self.keys: Mapping[str, str] = dict(feed.settings.keys)
+        self.set_keymap(keymap(self.keys))
+        self._own_commands: Mapping[str, OwnCommand] = {}
+        if feed.settings.command:
+            # Few users have any: load what they need only then.
+            from screens.own_commands import by_key
+
+            self._own_commands, refused = by_key(feed.settings.command, self.keys)
+            for problem in refused.values():
+                self.add_banner(f"metlmon.toml: {problem}")
+
     # --- snapshots ------------------------------------------------------------------------
+
+    @property
+    def present_feed(self) -> Feed:
+        """The feed of the present, whatever moment is shown."""
+        return self.opened.feed
 
     def on_mount(self) -> None:
         home = self.options.home
@@ -461,41 +470,19 @@ class MetlmonApp(FaultTolerantApp):
     def _replace_feed(self, opened: FeedAndPool) -> None:
         """Replace feed and pool actions; the old ones are closed in a thread."""
         self.time_travel.return_to_now()
-        old = self.present_feed, self.options.pool_actions, self.running_action
-        feed = self.feed = self.present_feed = opened.feed
-        self.options = replace(
-            self.options,
-            pool_actions=opened.pool,
-            no_pool_reason=opened.no_pool or self.options.no_pool_reason,
-            read_only=opened.read_only or self._first.read_only,
-        )
-        self.pool_actions = None if self.options.read_only else opened.pool
+        old = self.present_feed, self.opened.pool, self.running_action
+        no_pool = opened.no_pool or self.opened.no_pool
+        read_only = opened.read_only or self._first.read_only
         self.stats.close()
-        self.stats = self.present_stats = StatsWorker(feed, self.content_changed)
-        self.snapshot = self.newest_snapshot = feed.latest or unread(feed.dagdir)
-        self.running_action = None
+        self._take(replace(opened, no_pool=no_pool, read_only=read_only))
         self.absence.take(self.snapshot, self.present_stats)
-        self.keys = dict(feed.settings.keys)
-        self.set_keymap(keymap(self.keys))
-        self._take_own_commands()
         # The old threads may be in the middle of a file, a query or an action: do not wait here.
         self.run_in_thread(partial(_close, *old))
-
-    def _take_own_commands(self) -> None:
-        """Take the commands of the settings; the banner says why any are refused."""
-        commands = self.feed.settings.command
-        if commands:
-            # Few users have any: load what they need only then.
-            from screens.own_commands import by_key
-
-            self._own_commands, taken = by_key(commands, self.keys)
-            for problem in taken.values():
-                self.add_banner(f"metlmon.toml: {problem}")
 
     @property
     def own_commands(self) -> Mapping[str, OwnCommand]:
         """The user's own commands by key; empty in read-only mode or in a browser."""
-        return {} if self.options.read_only or self.is_web else self._own_commands
+        return {} if self.opened.read_only or self.is_web else self._own_commands
 
     def run_own_command(self, key: str) -> None:
         """Give the terminal to the user's own command on this key."""
@@ -517,6 +504,11 @@ class MetlmonApp(FaultTolerantApp):
 
     # --- the pool -------------------------------------------------------------------------
 
+    @property
+    def pool_actions(self) -> PoolClient | None:
+        """The client that acts on the jobs; None if no action is possible."""
+        return None if self.opened.read_only else self.opened.pool
+
     def now(self) -> float:
         """Seconds since the epoch, for the age of the queue snapshot."""
         return time()
@@ -529,17 +521,16 @@ class MetlmonApp(FaultTolerantApp):
         """
         if self.time_travel.past_view is not None:
             return None
-        pool = self.pool_actions or self.options.pool_actions
-        return None if pool is None else pool.queue_snapshot
+        return None if self.opened.pool is None else self.opened.pool.queue_snapshot
 
     def action_refusal(self) -> str | None:
         """Why all pool actions are refused; None if each is checked separately."""
-        if self.options.read_only:
+        if self.opened.read_only:
             return "this is read-only"
         if self.time_travel.active:
             return self.time_travel.refusal()
         if self.pool_actions is None:
-            return self.options.no_pool_reason
+            return self.opened.no_pool
         if self.running_action is not None and not self.running_action.ended:
             return f"{name_of(self.running_action.request.act)} is still under way"
         return None
@@ -548,7 +539,7 @@ class MetlmonApp(FaultTolerantApp):
         """When or where acts are possible, "" if unknown; None: here and now."""
         if self.time_travel.active:
             return "in the present"
-        if self.options.read_only or self.pool_actions is None or self.queue is None:
+        if self.opened.read_only or self.pool_actions is None or self.queue is None:
             return ""
         return "where a schedd answers" if self.queue.error is not None else None
 
@@ -705,12 +696,12 @@ class MetlmonApp(FaultTolerantApp):
             write_state(self.options.state_file, self.list_states)
 
     def action_new(self) -> None:
-        if self.options.read_only or not isinstance(self.screen, SnapshotScreen):
+        if self.opened.read_only or not isinstance(self.screen, SnapshotScreen):
             return
         if self.time_travel.active:
             self._show_message(self.time_travel.refusal() or "")
         elif self.options.submission_pool is None:
-            self._show_message(f"nothing can be submitted: {self.options.no_pool_reason}")
+            self._show_message(f"nothing can be submitted: {self.opened.no_pool}")
         else:
             self.push_screen(create_screen("new", self.options.initial_request))
 
@@ -781,13 +772,13 @@ def _close(feed: Feed, pool: PoolClient | None, action: RunningAction | None = N
         pool.close()
 
 
-def run_app(feed: Feed, options: AppOptions) -> int:
-    """Show a feed until the user quits; the caller has checked for a terminal.
+def run_app(opened: FeedAndPool, options: AppOptions) -> int:
+    """Show an ensemble until the user quits; the caller has checked for a terminal.
 
     Returns the exit code: 0, or 128 plus the number of the signal that ended it, or 70 after
     an error (with a message on standard error).
     """
-    app = MetlmonApp(feed, options)
+    app = MetlmonApp(opened, options)
     try:
         with terminal_guard(app):
             app.run(mouse=options.mouse)
@@ -798,7 +789,7 @@ def run_app(feed: Feed, options: AppOptions) -> int:
         if app.time_travel.past_view is not None:
             app.time_travel.past_view.feed.stop()
         # Read-only mode still polls the queue.
-        _close(app.present_feed, app.options.pool_actions)
+        _close(app.present_feed, app.opened.pool)
         if options.home is not None:
             options.home.stop()
         if options.submission_pool is not None:

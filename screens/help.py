@@ -63,7 +63,7 @@ class HelpScreen(DocumentScreen):
 
     def show(self, update: Snapshot) -> None:
         room, keys = self.app.size.width, self.context.keys
-        read_only = self.context.options.read_only
+        read_only = self.context.opened.read_only
         hint = () if self._all else line(("   ", DIM), ("?", KEY), (" shows all of them", DIM))
         lines = (
             help_lines(room, read_only, keys)

@@ -148,7 +148,7 @@ class HomeScreen(ListScreen):
 
     def refusals(self) -> Mapping[str, str]:
         pool = self.context.options.submission_pool is not None
-        return {} if pool else {"new": self.context.options.no_pool_reason}
+        return {} if pool else {"new": self.context.opened.no_pool}
 
     def action_back(self) -> None:
         self.clear_filter_or_marks()

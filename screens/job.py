@@ -230,8 +230,8 @@ class JobTools(SnapshotScreen):
         view, context = self.context.feed.job_view(*self.job), self.context
         if context.time_travel.active:
             self.show_message(context.time_travel.refusal() or "")
-        elif context.pool_actions is None and not context.options.read_only:
-            self.show_message(context.options.no_pool_reason)
+        elif context.pool_actions is None and not context.opened.read_only:
+            self.show_message(context.opened.no_pool)
         elif view is None:
             self.show_message("nothing is known of this job yet")
         elif view.job.state is State.IDLE or view.job.state in RUNS:

@@ -311,7 +311,7 @@ class OverviewScreen(TreeScreen, PlotScreen):
             snapshot,
             str(self.context.feed.dagdir),
             room,
-            read_only=self.context.options.read_only,
+            read_only=self.context.opened.read_only,
             several=SEVERAL_DAGS if roomy else 0,
         )
         head = head_of()
@@ -414,7 +414,7 @@ class OverviewScreen(TreeScreen, PlotScreen):
 
     def refusals(self) -> Mapping[str, str]:
         pool = self.context.options.submission_pool is not None
-        new = {} if pool else {"new": self.context.options.no_pool_reason}
+        new = {} if pool else {"new": self.context.opened.no_pool}
         folds = dict.fromkeys(TREE_ACTIONS, "these are runs; [6] shows the nodes")
         return {**super().refusals(), **new, **({} if self.shows_nodes else folds)}
 

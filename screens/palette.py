@@ -182,7 +182,7 @@ def _matches(name: str, text: str, wanted: str) -> set[int]:
 def _actions(screen: SnapshotScreen) -> Iterator[Entry]:
     refusals, context = screen.refusals(), screen.context
     scopes = (*screen.SCOPES, *screen.PALETTE_SCOPES, "everywhere")
-    for action in actions_of(scopes, context.options.read_only, context.keys):
+    for action in actions_of(scopes, context.opened.read_only, context.keys):
         if action.name == "palette":
             continue
         why = refusals.get(action.name)

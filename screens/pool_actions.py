@@ -1038,7 +1038,7 @@ class ActionScreen(PoolActionKeys):
 
     def refusals(self) -> Mapping[str, str]:
         """Reasons, by action name, of actions for which every preview is refused."""
-        if self.context.options.read_only:
+        if self.context.opened.read_only:
             return {}
         previews = self.previews()
         possible_names = {action_of(each.act).name for each in previews if is_possible(each)}

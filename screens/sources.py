@@ -46,8 +46,8 @@ class SourcesScreen(DocumentScreen):
         sections = Sections()
         if update.opened:
             add_sources(sections, update.status, room)
-            options, now = self.context.options, self.context.now()
-            queue = schedd_status_lines(self.context.queue, options.no_pool_reason, now, room - 2)
+            no_pool, now = self.context.opened.no_pool, self.context.now()
+            queue = schedd_status_lines(self.context.queue, no_pool, now, room - 2)
             sections.add("Queue", queue, room)
             if self.context.absence.notifier is not None:
                 sent = notification_lines(self.context.absence.notifier, room)

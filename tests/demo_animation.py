@@ -19,6 +19,7 @@ from metlmon.cli.commands.demo import STORY_SECONDS, Captions, read_story
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.replay import Replay, ReplayPiece
 from metlmon.live.session import Session
+from metlmon.pool.client import FeedAndPool
 from screens.app import AppOptions, MetlmonApp
 
 TARGET: Final = Path(__file__).resolve().parents[1] / ".github" / "demo.svg"
@@ -38,7 +39,7 @@ async def frame(pieces: Sequence[ReplayPiece], captions: Captions, second: int) 
         caption = next((text for time, text in reversed(captions) if time <= moment), "")
         reader = DagdirReader(directory, local_now=lambda: moment)
         reader.open()
-        app = MetlmonApp(Session(reader), AppOptions(caption=lambda: caption))
+        app = MetlmonApp(FeedAndPool(Session(reader)), AppOptions(caption=lambda: caption))
         async with app.run_test(size=(100, 24)) as pilot:
             await pilot.pause(1.5)
             if second in KEYS:

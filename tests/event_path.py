@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
+from metlmon.pool.client import FeedAndPool
 from screens.app import MetlmonApp
 from tests.support.event_logs import Log
 
@@ -79,7 +80,7 @@ async def record_screen(recorder: Recorder, log: Path) -> None:
     """Record until the overview shows the end of the epoch, then until statistics are idle."""
     reader = DagdirReader(log.parent, live=True)
     reader.open()
-    app = MetlmonApp(Session(reader))
+    app = MetlmonApp(FeedAndPool(Session(reader)))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause(2.0)
         app.stats.wait_until_idle(5.0)

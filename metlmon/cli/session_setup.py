@@ -119,7 +119,7 @@ def open_screens(
     watches = options.command in ("watch", "run")
     remembers = not options.read_only
     return run_app(
-        feed_and_pool.feed,
+        feed_and_pool,
         AppOptions(
             mouse=bool(options.mouse),
             ascii=options.ascii or not can_show(sys.stdout),
@@ -128,9 +128,6 @@ def open_screens(
             start="submit" if draft is not None else ("run", key) if key else "overview",
             exit_when=exit_when,
             timeout=options.timeout,
-            pool_actions=feed_and_pool.pool,
-            no_pool_reason=feed_and_pool.no_pool,
-            read_only=feed_and_pool.read_only,
             open_dagdir=partial(open_dagdir, options),
             home=home,
             submission_pool=None if feed_and_pool.read_only else PoolClient(),

@@ -83,12 +83,12 @@ FINISHED: Final = "it is not in the queue: it has ended"
 class FeedAndPool(Struct, frozen=True):
     """A feed, and the pool client that acts on its jobs.
 
-    If ``pool`` is None, ``no_pool`` has the reason.
+    If ``pool`` is None, ``no_pool`` has the reason. ``read_only``: the client only asks.
     """
 
     feed: Feed
-    pool: PoolClient | None
-    no_pool: str = ""
+    pool: PoolClient | None = None
+    no_pool: str = "nothing can be acted on here"
     read_only: bool = False
 
 

@@ -278,7 +278,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action may run: with ``read_only``, no action that changes something."""
-        return not (self.context.options.read_only and action in READ_ONLY_REFUSED)
+        return not (self.context.opened.read_only and action in READ_ONLY_REFUSED)
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
@@ -1321,8 +1321,7 @@ class KeyFooter(LineWidget):
                 self.context.action_tab(int(digits[-1]))
 
     def _shown(self) -> Iterable[tuple[int, str, str]]:
-        options = self.context.options
-        actions = actions_of(self._scopes, options.read_only, self.context.keys)
+        actions = actions_of(self._scopes, self.context.opened.read_only, self.context.keys)
         labels, hidden = self._owner.footer_labels(), self._owner.hidden_actions()
         own_back = any(action.name == "back" and action.footer for action in actions)
         for action in actions:

@@ -40,6 +40,7 @@ from metlmon.live import session as sessions  # noqa: E402
 from metlmon.live.dagdir_reader import DagdirReader  # noqa: E402
 from metlmon.live.session import Session  # noqa: E402
 from metlmon.memory import set_thresholds  # noqa: E402
+from metlmon.pool.client import FeedAndPool  # noqa: E402
 from screens.app import MetlmonApp  # noqa: E402
 from screens.base import stats_worker  # noqa: E402
 from tests.bench import appended  # noqa: E402
@@ -174,7 +175,7 @@ async def watch(
             with log.open("a") as file:
                 file.write(text.format(job=job, at=at))
 
-    return list(await looks(MetlmonApp(session), session, wanted, append))
+    return list(await looks(MetlmonApp(FeedAndPool(session)), session, wanted, append))
 
 
 async def screens(directory: Path, times: int) -> list[Sample]:
@@ -182,7 +183,7 @@ async def screens(directory: Path, times: int) -> list[Sample]:
     reader = DagdirReader(directory)
     reader.open()
     share_one_arena()
-    app = MetlmonApp(Session(reader))
+    app = MetlmonApp(FeedAndPool(Session(reader)))
     found = []
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause(0.5)

@@ -392,9 +392,9 @@ async def test_menu_opens_at_the_advised_action(way: tuple[str, ...]) -> None:
 
 
 async def test_menu_without_a_pool_has_all_actions_with_the_reason() -> None:
-    async with opened_to_act(no_pool_reason="this is a recording") as seen:
+    async with opened_to_act(no_pool="this is a recording") as seen:
         assert "a act" in seen.lines[-1]
-        seen.app.pool_actions = None
+        seen.app.opened = replace(seen.app.opened, pool=None)
         await seen.press(*TO_RUN1)
         for key in "HPZOE":
             await seen.press("a", key)
@@ -476,7 +476,7 @@ async def test_read_only_has_no_changing_key() -> None:
 
 
 async def test_missing_schedd_for_submission_is_reported() -> None:
-    async with opened_to_act(no_pool_reason="no HTCondor here") as seen:
+    async with opened_to_act(no_pool="no HTCondor here") as seen:
         await seen.press("N")
         assert "nothing can be submitted: no HTCondor here" in seen.text
         await seen.press("down")
@@ -594,8 +594,7 @@ async def test_warnings_name_the_schedd() -> None:
         await seen.publish(update())
         assert "no HTCondor is installed here" in seen.text
         assert "asked again in 1m" in seen.text
-    async with opened_to_act(size=(100, 40), no_pool_reason="this is a recording") as seen:
-        seen.app.pool_actions = None
-        seen.app.options = replace(seen.app.options, pool_actions=None)
+    async with opened_to_act(size=(100, 40), no_pool="this is a recording") as seen:
+        seen.app.opened = replace(seen.app.opened, pool=None)
         await seen.press("8")
         assert "not asked: this is a recording" in seen.text

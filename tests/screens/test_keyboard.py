@@ -147,8 +147,8 @@ class PatientApp(EagerApp):
 async def watched() -> AsyncIterator[tuple[RunningApp, FakePool]]:
     pool = FakePool()
     feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-    options = AppOptions(pool_actions=pool, submission_pool=FakePool())  # type: ignore[arg-type]
-    async with opened(feed, NARROW, options, PatientApp) as seen:
+    options = AppOptions(submission_pool=FakePool())  # type: ignore[arg-type]
+    async with opened(feed, NARROW, options, PatientApp, pool=pool) as seen:
         yield seen, pool
 
 

@@ -15,7 +15,7 @@ from textual.dom import DOMNode
 
 from metlmon.errors import describe_error, format_traceback
 from metlmon.model.states import State
-from screens.app import ERROR_LIMIT, AppOptions
+from screens.app import ERROR_LIMIT
 from screens.base.screens import KeyFooter
 from screens.overview import OverviewScreen
 from screens.widgets.line_widget import Table
@@ -51,9 +51,9 @@ class ToughApp(EagerApp):
 
 
 def tough(
-    feed: FakeFeed | None = None, options: AppOptions | None = None
+    feed: FakeFeed | None = None, pool: FakePool | None = None
 ) -> AbstractAsyncContextManager[RunningApp]:
-    return opened(feed or FakeFeed(update()), (120, 24), options, ToughApp)
+    return opened(feed or FakeFeed(update()), (120, 24), app_type=ToughApp, pool=pool)
 
 
 def failing(error: BaseException) -> Callable[..., None]:
@@ -171,7 +171,7 @@ async def test_ctrl_c_works_in_the_palette() -> None:
 async def test_aborted_action_is_reported_with_its_effects(error: Exception) -> None:
     pool = FakePool()
     pool.error = error
-    async with tough(QueuedFeed(update()), AppOptions(pool_actions=pool)) as seen:
+    async with tough(QueuedFeed(update()), pool) as seen:
         await seen.press("down", "space", "space", "a", "X", "y")
         assert seen.app.running_action.ended, "others can be done"
         assert "it broke off" in (seen.app.running_action.error or "")

@@ -14,7 +14,6 @@ import pytest
 from metlmon.live import output_pager
 from metlmon.live.output_pager import OutputPage
 from metlmon.remote.paths import NoAnswer
-from screens.app import AppOptions
 from screens.job import OutputScreen, ToolScreen
 from tests.support.patience import PATIENCE
 from tests.support.screen_view import MIDDLE, NARROW
@@ -158,7 +157,7 @@ async def test_analysis_of_an_idle_job_is_shown(
     )
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     feed = session(FIXTURES / "trainer")
-    async with opened(feed, MIDDLE, AppOptions(read_only=True)) as seen:
+    async with opened(feed, MIDDLE, read_only=True) as seen:
         seen.app.push_screen(ToolScreen(478, 0, idle=True))
         await seen.until(lambda: "no slot" in seen.text)
         assert "-better-analyze 478.0" in seen.text
@@ -169,7 +168,7 @@ async def test_analysis_of_an_idle_job_is_shown(
 
 
 async def test_ended_job_has_no_analysis(dagdir: Path) -> None:
-    async with opened(session(dagdir), MIDDLE, AppOptions(read_only=True)) as seen:
+    async with opened(session(dagdir), MIDDLE, read_only=True) as seen:
         await open_output(seen, dagdir)
         await seen.press("ctrl+n")
         assert "only an idle or a running job" in seen.text

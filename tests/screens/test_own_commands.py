@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.config.settings import OwnCommand, Settings
-from screens.app import AppOptions, MetlmonApp
+from screens.app import MetlmonApp
 from tests.support.sample_snapshots import RUNS, FakeFeed, status, update
 from tests.support.screen_view import opened
 
@@ -82,6 +82,6 @@ async def test_names_with_shell_syntax_are_refused(ran: list[list[str]], name: s
 
 
 async def test_read_only_has_no_own_commands(ran: list[list[str]]) -> None:
-    async with opened(feed(LOOK), options=AppOptions(read_only=True)) as seen:
+    async with opened(feed(LOOK), read_only=True) as seen:
         await seen.press("c", "question_mark")
         assert (ran, "look at it" in seen.text) == ([], False)

@@ -18,7 +18,6 @@ from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolConnection
 from metlmon.snapshot.records import Ledger
 from screens.advice import AdviceScreen, ApplyScreen
-from screens.app import AppOptions
 from tests.placement.test_annexes import COLLECTOR, NOW, TARGETED, node, request
 from tests.placement.test_annexes import RUNS as ANNEX_RUNS
 from tests.support.advised_dagdir import BROKEN, FAST, RUNS, SLOW, advised
@@ -86,8 +85,7 @@ async def annexes(
 ) -> AsyncIterator[tuple[RunningApp, AnnexPool]]:
     """The screen with this answer."""
     pool = AnnexPool(answer)
-    options = AppOptions(pool_actions=pool)  # type: ignore[arg-type]
-    async with opened(LedgerFeed(), size, options, NoonApp) as seen:
+    async with opened(LedgerFeed(), size, app_type=NoonApp, pool=pool) as seen:
         await seen.press("3", "3")
         yield seen, pool
 
@@ -140,7 +138,7 @@ async def advice_of(dagdir: Dagdir, size: tuple[int, int] = NARROW) -> AsyncIter
     waiting = queued(103, "run2-train_epoch2", status=1, **place)
     schedd = Schedd(waiting, dagman(directory=dagdir.path))
     pool = PoolClient(feed, cast(PoolConnection, schedd))
-    async with opened(feed, size, AppOptions(pool_actions=pool)) as seen:
+    async with opened(feed, size, pool=pool) as seen:
         await seen.press("7", "7")
         assert isinstance(seen.app.screen, AdviceScreen)
         yield seen
@@ -232,8 +230,7 @@ async def test_missing_data_is_reported(tmp_path: Path) -> None:
 async def test_free_gpus_count_while_the_ensemble_is_live(live: bool) -> None:
     answer = AnnexAnswer(free_gpus=(FreeGpus("anvil", A40, 8, NOW),))
     pool, feed = AnnexPool(answer), LedgerFeed()
-    options = AppOptions(pool_actions=cast(PoolClient, pool))
-    async with opened(feed, WIDE, options, NoonApp) as seen:
+    async with opened(feed, WIDE, app_type=NoonApp, pool=pool) as seen:
         shown = feed.latest
         feed.publish(replace(shown, status=replace(shown.status, live=live)))
         await seen.press("7", "7")

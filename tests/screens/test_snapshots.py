@@ -40,7 +40,7 @@ def acting() -> PunctualApp:
         f"{run2}.0": (ResultCode.DENIED, "the job belongs to colleague, you are someone"),
         f"{run3}.0": (ResultCode.ALREADY, ""),
     }
-    return PunctualApp(QueuedFeed(update(), DAGDIR), AppOptions(pool_actions=pool))  # type: ignore[arg-type]
+    return PunctualApp(QueuedFeed(update(), DAGDIR), pool=pool)
 
 
 def nodes() -> EagerApp:

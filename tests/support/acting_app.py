@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from metlmon.pool.types import PoolAction
-from screens.app import AppOptions
 from tests.support.fake_pool import NOW, FakePool, QueuedFeed
 from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.screen_view import NARROW, EagerApp, RunningApp
@@ -43,12 +42,12 @@ async def opened_to_act(
     pool: FakePool | None = None,
     size: tuple[int, int] = NARROW,
     feed: FakeFeed | None = None,
-    **options: object,
+    **opened: object,
 ) -> AsyncIterator[ActingView]:
     """The application with a pool: ``async with opened_to_act(size=(80, 24)) as seen``."""
     pool = pool or FakePool()
     feed = feed or QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-    app = PunctualApp(feed, AppOptions(**{"pool_actions": pool, **options}))  # type: ignore[arg-type]
+    app = PunctualApp(feed, **{"pool": pool, **opened})
     async with app.run_test(size=size) as pilot:
         seen = ActingView(app, feed, pilot)
         seen.pool = pool

@@ -13,6 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
+from metlmon.pool.client import FeedAndPool  # noqa: E402
 from screens import app as application  # noqa: E402
 from screens.app import AppOptions, run_app  # noqa: E402
 from screens.overview import OverviewScreen  # noqa: E402
@@ -35,7 +36,7 @@ def main(what: str) -> int:
         application.MetlmonApp.on_mount = fail  # type: ignore[method-assign]
     if what == "stuck":
         application.EXIT_TIMEOUT_SECONDS = 0.3  # type: ignore[misc]
-    code = run_app(feed, AppOptions(pool_actions=pool))
+    code = run_app(FeedAndPool(feed, pool), AppOptions())
     assert feed.stopped
     assert pool.closed
     return code

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from textual.app import App
 from textual.css.model import RuleSet
@@ -13,6 +14,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from metlmon.pool.client import FeedAndPool
 from screens.actions import TABS
 from screens.app import AppOptions, MetlmonApp
 from screens.base import stats_worker
@@ -79,8 +81,9 @@ class EagerApp(MetlmonApp):
 
     last_key_time = 1.0
 
-    def __init__(self, feed: FakeFeed, options: AppOptions | None = None) -> None:
-        super().__init__(feed, options)
+    def __init__(self, feed: FakeFeed, options: AppOptions | None = None, **pool: Any) -> None:
+        """``pool``: the other fields of a :class:`FeedAndPool`."""
+        super().__init__(FeedAndPool(feed, **pool), options)
         self.theme = DARK.name
 
 
@@ -162,10 +165,11 @@ async def opened(
     size: tuple[int, int] = MIDDLE,
     options: AppOptions | None = None,
     app_type: type[EagerApp] = EagerApp,
+    **pool: Any,
 ) -> AsyncIterator[RunningApp]:
     """The application on a feed: ``async with opened(size=(80, 24)) as seen``."""
     feed = feed or FakeFeed(update())
-    app = app_type(feed, options)
+    app = app_type(feed, options, **pool)
     async with app.run_test(size=size) as pilot:
         seen = RunningApp(app, feed, pilot)
         await seen.settle()
