@@ -26,7 +26,7 @@ from metlmon.text.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, first_that_fits
 from screens.base.screens import ListScreen, heading
 from screens.overview import act_keys, with_open_key
 from screens.pool_actions import ACTION_SCOPES, MAX_JOBS, ActionScreen, Selection, select
-from screens.widgets.line_widget import EDGE, Document, SelectionPane, StaticLines, Table
+from screens.widgets.line_widget import EDGE, SelectionPane, StaticLines, Table
 
 REASON_LIMIT: Final = 20_000
 """Maximum characters of a reason: one may contain a whole error log."""
@@ -101,15 +101,6 @@ FILE_KINDS: Final = frozenset(
 """Kinds whose row opens the Sources screen."""
 
 
-class EntryPane(SelectionPane):
-    """The full text of an entry; with a line at its left only if it is beside the list."""
-
-    beside = True
-
-    def line_at(self, y: int) -> tuple[Line, bool]:
-        return super().line_at(y) if self.beside else Document.line_at(self, y)
-
-
 class HealthScreen(ListScreen, ActionScreen):
     """All entries, the open ones first; the one under the cursor in full."""
 
@@ -128,7 +119,7 @@ class HealthScreen(ListScreen, ActionScreen):
         with Container(id="body"):
             yield Table()
             yield StaticLines(id="divider")
-            yield EntryPane(id="entry")
+            yield SelectionPane(id="entry")
 
     @property
     def _beside(self) -> bool:
@@ -169,7 +160,7 @@ class HealthScreen(ListScreen, ActionScreen):
             heading=(lambda entry: self._heading(health, entry)) if ranked else lambda _: None,
         )
         self._lay_out()
-        if self.query_one(EntryPane).lines_below != self._lines_below:
+        if self.query_one(SelectionPane).lines_below != self._lines_below:
             # The note line was made before the text of the entry.
             self.call_later(self._refresh_if_mounted)
 
@@ -190,10 +181,10 @@ class HealthScreen(ListScreen, ActionScreen):
 
         Below, it has as many lines as its text, at most half of all or those that the list leaves.
         """
-        beside, pane = self._beside, self.query_one(EntryPane)
+        beside, pane = self._beside, self.query_one(SelectionPane)
         size, room = self.table_width, self.app.size
         lines = room.height - FRAME_LINES - self.tab_lines
-        pane.beside = beside
+        pane.has_edge = beside
         self.query_one("#body").styles.layout = "horizontal" if beside else "vertical"
         self.query_one(Table).styles.width = size
         self.query_one("#divider").display = not beside
@@ -224,7 +215,7 @@ class HealthScreen(ListScreen, ActionScreen):
 
     def _show_entry(self, entry: HealthEntry | None) -> list[Line]:
         """Show the entry under the cursor in the pane; return no lines below the note line."""
-        pane, room = self.query_one(EntryPane), self.app.size.width
+        pane, room = self.query_one(SelectionPane), self.app.size.width
         kind = "" if entry is None else KINDS[entry.kind].title
         self.query_one("#divider", StaticLines).show([heading(kind, room) if kind else ()])
         key = None if entry is None else entry.key
@@ -244,7 +235,7 @@ class HealthScreen(ListScreen, ActionScreen):
 
     def messages(self) -> list[Line]:
         """Say that the text of the entry continues below its pane."""
-        pane = self.query_one(EntryPane)
+        pane = self.query_one(SelectionPane)
         more = self._lines_below = pane.lines_below
         lines = [line((f"[tab] {count(more, 'more line')}", DIM))] if more else []
         return [*super().messages(), *lines]
@@ -252,12 +243,12 @@ class HealthScreen(ListScreen, ActionScreen):
     # --- keys -----------------------------------------------------------------------------
 
     def action_section(self) -> None:
-        pane, table = self.query_one(EntryPane), self.query_one(Table)
+        pane, table = self.query_one(SelectionPane), self.query_one(Table)
         self.set_focus(table if pane.has_focus else pane)
         self._refresh_if_mounted()
 
     def action_back(self) -> None:
-        if self.query_one(EntryPane).has_focus:
+        if self.query_one(SelectionPane).has_focus:
             self.action_section()
         else:
             super().action_back()

@@ -36,7 +36,7 @@ from metlmon.live.output_pager import OutputPage, Search
 from metlmon.model.reasons import code_text, signal_text
 from metlmon.model.sites import alias_of
 from metlmon.model.states import TERMINAL, UNPLACED, Outcome, State
-from metlmon.pool import job_tools
+from metlmon.pool.job_tools import ANALYZE, TAIL, JobTool
 from metlmon.redact import redact_secrets
 from metlmon.remote.paths import NoAnswer, as_typed, host_of
 from metlmon.snapshot.records import EventLine, Execution, Job, JobView, Transfer, UsageRow
@@ -107,8 +107,8 @@ def copy_choices(view: JobView, dagdir: Path) -> dict[str, str]:
     choices = {"job": job_id(*job), "node": row.node_name or "", "reason": reason or ""}
     for title, name in (("output", view.output), ("errors", view.error)):
         choices[title] = as_typed(str(dagdir.resolve() / name)) if name else ""
-    choices["why idle"] = shlex.join(job_tools.analyze_command(job))
-    choices["output now"] = shlex.join(job_tools.tail_command(job))
+    choices["why idle"] = shlex.join(ANALYZE.command(job))
+    choices["output now"] = shlex.join(TAIL.command(job))
     return {title: plain(redact_secrets(text)) for title, text in choices.items() if text}
 
 
@@ -124,28 +124,27 @@ class ToolScreen(DocumentScreen):
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
 
-    def __init__(self, cluster: int, proc: int, idle: bool) -> None:
+    def __init__(self, cluster: int, proc: int, tool: JobTool) -> None:
         super().__init__()
         self.job = (cluster, proc)
-        self._idle = idle
+        self._tool = tool
         self._lines: list[str] | None = None
         self._problem: str | None = None
 
     def on_mount(self) -> None:
         super().on_mount()
-        query = job_tools.analyze if self._idle else job_tools.tail
-        ask_in_thread(self, lambda: query(self.job), self._receive, "the tool failed")
+        ask_in_thread(self, lambda: self._tool.run(self.job), self._receive, "the tool failed")
 
     def _receive(self, lines: list[str] | None, error: str | None) -> None:
         self._lines, self._problem = lines, error
         self._refresh_if_mounted()
 
     def show(self, snapshot: Snapshot) -> None:
-        command = (job_tools.analyze_command if self._idle else job_tools.tail_command)(self.job)
-        title = "why it is idle" if self._idle else "what it has written, where it runs"
+        is_analysis = self._tool is ANALYZE
+        title = "why it is idle" if is_analysis else "what it has written, where it runs"
         head = [
             line(" ", ("job ", DIM), (job_id(*self.job), BOLD), f"  {title}"),
-            line(" ", (" ".join(command), DIM)),
+            line(" ", (" ".join(self._tool.command(self.job)), DIM)),
             (),
         ]
         self.show_document(head, self._body())
@@ -155,8 +154,8 @@ class ToolScreen(DocumentScreen):
         if self._problem is not None:
             return wrap(plain(redact_secrets(self._problem), 2000), room, NOTE, indent=1)
         if self._lines is None:
-            seconds = job_tools.ANALYZE_SECONDS if self._idle else job_tools.TAIL_SECONDS
-            return [line(" ", (f"waiting for the pool (up to {seconds:.0f}s) …", DIM))]
+            seconds = f"{self._tool.seconds:.0f}s"
+            return [line(" ", (f"waiting for the pool (up to {seconds}) …", DIM))]
         body: list[Line] = []
         for text in self._lines:
             body += wrap(plain(redact_secrets(text.expandtabs(8))), room, indent=1) or [()]
@@ -211,6 +210,11 @@ class JobTools(SnapshotScreen):
         except Exception as error:
             return None, sentence_of(error, "reading it failed", UnreadableFile, NoAnswer)
 
+    def output_names(self, view: JobView) -> list[tuple[str, str]]:
+        """Title and name of each output file that the submit description names."""
+        names = ((".out", view.output), (".err", view.error))
+        return [(title, name) for title, name in names if name]
+
     def action_copy(self) -> None:
         """Choose a text of the job, and copy it to the clipboard of the terminal."""
         view = self.context.feed.job_view(*self.job)
@@ -235,7 +239,8 @@ class JobTools(SnapshotScreen):
         elif view is None:
             self.show_message("nothing is known of this job yet")
         elif view.job.state is State.IDLE or view.job.state in RUNS:
-            self.app.push_screen(ToolScreen(*self.job, idle=view.job.state is State.IDLE))
+            tool = ANALYZE if view.job.state is State.IDLE else TAIL
+            self.app.push_screen(ToolScreen(*self.job, tool))
         else:
             state = STATES[view.job.state].word
             reason = "only an idle or a running job can be asked about"
@@ -820,8 +825,7 @@ class JobScreen(JobTools, ActionScreen):
     def _read_tails(self, view: JobView) -> None:
         if self._reading:
             return
-        names = ((".err", view.error), (".out", view.output))
-        files = [(title, name) for title, name in names if name is not None]
+        files = self.output_names(view)[::-1]
         if self.context.time_travel.past_view is not None:
             self._tails = tuple(OutputTail(*file, (), NO_OUTPUT_IN_PAST) for file in files)
             return
@@ -954,8 +958,7 @@ class OutputScreen(JobTools, FilterKeys):
     def _output_names(self) -> list[tuple[str, str]]:
         """Title and name of each output file, the shown one first."""
         view = self.context.feed.job_view(*self.job)
-        names = () if view is None else ((".out", view.output), (".err", view.error))
-        known = [(title, name) for title, name in names if name]
+        known = [] if view is None else self.output_names(view)
         return known[::-1] if self._error_first else known
 
     # --- what is shown ----------------------------------------------------------------------

@@ -253,12 +253,17 @@ class Document(MovingWidget):
 
 
 class SelectionPane(Document):
-    """A pane on the row under the cursor; a line at its left is highlighted with the focus."""
+    """A pane on the row under the cursor; a line at its left is highlighted with the focus.
+
+    ``has_edge``: it has that line, as beside a list.
+    """
+
+    has_edge = True
 
     def line_at(self, y: int) -> tuple[Line, bool]:
         content, selected = super().line_at(y)
-        edge = "│"
-        return line((edge, MOVING if self.has_focus else DIM), " ") + content, selected
+        edge = line(("│", MOVING if self.has_focus else DIM), " ") if self.has_edge else ()
+        return edge + content, selected
 
 
 class SidePane(SelectionPane):

@@ -11,11 +11,11 @@ from pools import Pool, until
 
 ASK = """
 import sys
-from metlmon.pool.job_tools import analyze, tail
+from metlmon.pool.job_tools import ANALYZE, TAIL
 from metlmon.pool.types import PoolError
 try:
     job = int(sys.argv[2]), int(sys.argv[3])
-    print(*{"analyze": analyze, "tail": tail}[sys.argv[1]](job), sep="\\n")
+    print(*{"analyze": ANALYZE, "tail": TAIL}[sys.argv[1]].run(job), sep="\\n")
 except PoolError as error:
     print("refused:", error)
 """

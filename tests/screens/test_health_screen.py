@@ -14,12 +14,13 @@ from metlmon.model.states import State
 from metlmon.snapshot.records import Progress
 from metlmon.text import spans
 from screens.app import AppOptions
-from screens.health import EntryPane, HealthScreen
+from screens.health import HealthScreen
 from screens.job import JobScreen
 from screens.overview import MAX_LINES, health_lines
 from screens.overview import header as overview_header
 from screens.run import RunScreen
 from screens.sites import ExecutionsScreen
+from screens.widgets.line_widget import SelectionPane
 from tests.health.ensembles import REMOVED_BY_POLICY, EventLog, chains, removed_after_hold, write
 from tests.support.sample_snapshots import MEMORY_HOLD, RUNS, FakeFeed, run, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE
@@ -139,10 +140,10 @@ async def test_long_reason_can_be_scrolled() -> None:
         assert "more lines" in seen.text
         assert "word299" not in seen.text
         await seen.press("tab", "end")
-        assert seen.app.screen.query_one(EntryPane).has_focus
+        assert seen.app.screen.query_one(SelectionPane).has_focus
         assert "word299" in seen.text
         await seen.press("escape")
-        assert not seen.app.screen.query_one(EntryPane).has_focus
+        assert not seen.app.screen.query_one(SelectionPane).has_focus
         assert isinstance(seen.app.screen, HealthScreen)
 
 

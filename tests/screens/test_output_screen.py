@@ -13,6 +13,7 @@ import pytest
 
 from metlmon.live import output_pager
 from metlmon.live.output_pager import OutputPage
+from metlmon.pool.job_tools import ANALYZE, TAIL
 from metlmon.remote.paths import NoAnswer
 from screens.job import OutputScreen, ToolScreen
 from tests.support.patience import PATIENCE
@@ -158,12 +159,12 @@ async def test_analysis_of_an_idle_job_is_shown(
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     feed = session(FIXTURES / "trainer")
     async with opened(feed, MIDDLE, read_only=True) as seen:
-        seen.app.push_screen(ToolScreen(478, 0, idle=True))
+        seen.app.push_screen(ToolScreen(478, 0, ANALYZE))
         await seen.until(lambda: "no slot" in seen.text)
         assert "-better-analyze 478.0" in seen.text
         assert "\x1b" not in seen.text
         install(tools, "condor_tail", "echo 'Job 478.0 is not running' >&2; exit 1")
-        seen.app.push_screen(ToolScreen(478, 0, idle=False))
+        seen.app.push_screen(ToolScreen(478, 0, TAIL))
         await seen.until(lambda: "Job 478.0 is not running" in seen.text)
 
 
