@@ -238,7 +238,7 @@ def _over_time(usage: ReportUsage) -> Iterable[ReportFigure]:
     if series is None:
         return
     several = len(series.edges) > 2
-    spent = several and any(map(sum, (series.goodput, series.badput, series.running)))
+    spent = several and any(map(sum, series.kinds.values()))
     if any(series.epochs):
         yield _epochs(usage, series)
     if spent:
@@ -271,14 +271,11 @@ def _epochs(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
 
 
 def _hours(usage: ReportUsage, series: UsageSeries) -> ReportFigure:
-    def band(name: str, values: tuple[float, ...], colour: int) -> BandSeries:
-        return BandSeries(name, (0.0, *accumulate(value / HOUR for value in values)), colour)
-
-    bands = (
-        band("goodput", series.goodput, GREEN),
-        band("badput", series.badput, VERMILLION),
-        band("running", series.running, SKY),
-    )
+    colours = {"goodput": GREEN, "badput": VERMILLION, "running": SKY}
+    bands = [
+        BandSeries(kind, (0.0, *accumulate(value / HOUR for value in values)), colours[kind])
+        for kind, values in series.kinds.items()
+    ]
     first, last = _time_range(usage, series)
     edges = (first, *series.edges[1:-1], last)
     digits = hours_digits(sum(band.values[-1] for band in bands))

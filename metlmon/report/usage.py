@@ -74,14 +74,12 @@ class TransferGroup(Struct, frozen=True):
 
 
 class UsageSeries(Struct, frozen=True):
-    """Epochs completed, and GPU-seconds by outcome and by site, between adjacent ``edges``."""
+    """Epochs completed, and GPU-seconds by kind and by site, between adjacent ``edges``."""
 
     unit: Unit
     edges: tuple[datetime, ...]
     epochs: tuple[int, ...]
-    goodput: tuple[float, ...]
-    badput: tuple[float, ...]
-    running: tuple[float, ...]
+    kinds: Mapping[str, tuple[float, ...]]
     sites: Mapping[str | None, tuple[float, ...]]
 
 
@@ -244,7 +242,7 @@ def _series(
         unit=unit,
         edges=(*starts, windows[-1].until or span[1]),
         epochs=tuple(epochs),
-        **{kind: tuple(sums) for kind, sums in by_kind.items()},
+        kinds={kind: tuple(sums) for kind, sums in by_kind.items()},
         sites={name: tuple(values) for name, values in largest},
     )
 

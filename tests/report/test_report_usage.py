@@ -161,7 +161,7 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
         if usage.series is not None:
             series = usage.series
             assert sum(series.epochs) == usage.epochs - usage.undated
-            kinds = (series.goodput, series.badput, series.running)
+            kinds = series.kinds.values()
             assert [sum(each) / HOUR for each in kinds] == pytest.approx(
                 [hours.goodput, hours.badput, hours.running]
             )
@@ -221,7 +221,7 @@ def test_window_that_ends_at_midnight() -> None:
     usage = ReportUsage(ledger, TimeWindow(at("2025-11-01T18:00"), at("2025-11-03")))
     edges = (at("2025-11-01T18:00"), at("2025-11-02"), at("2025-11-03"))
     assert usage.series.edges == edges
-    assert usage.series.goodput == (6 * HOUR, 24 * HOUR)
+    assert usage.series.kinds["goodput"] == (6 * HOUR, 24 * HOUR)
 
 
 def test_quartiles_and_whiskers() -> None:
