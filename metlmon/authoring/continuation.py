@@ -42,6 +42,7 @@ from metlmon.dagman.commands import (
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.dagman.records import Node, Workflow
+from metlmon.dagman.submit_description import FALSE_WORDS, TRUE_WORDS
 from metlmon.jobfiles.training_files import read_metrics_csv
 from metlmon.live.file_access import UnreadableFile, read_file, read_regular_file
 from metlmon.model.dag import Dag
@@ -56,7 +57,7 @@ from metlmon.text.record_json import json_object
 LARGEST: Final = 64 << 20
 """Maximum bytes of a DAG file, of a gate's rules and of a ``metrics.csv``."""
 
-_FLAGS: Final = frozenset({"true", "t", "yes", "y", "on", "1", "false", "f", "no", "n", "off", "0"})
+_FLAGS: Final = TRUE_WORDS | FALSE_WORDS | {"on", "off"}
 _VERSION: Final = re.compile(r"version_(\d{1,9})")
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
 

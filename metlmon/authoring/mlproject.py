@@ -33,6 +33,7 @@ from metlmon.authoring.write_dag import assignments, procs
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.reports import split_arguments
 from metlmon.dagman.submit_description import (
+    TRUE_WORDS,
     command_values,
     file_names,
     is_environment,
@@ -355,7 +356,7 @@ def _job(node: GraphNode, texts: Mapping[str, str]) -> list[str]:
     inputs = file_names(values["transfer_input_files"])
     if any("://" in name for name in inputs):
         raise _NeedsHTCondor(f"{node.submit} transfers a URL")
-    moves = values["preserve_relative_paths"].lower() not in ("true", "t", "yes", "y", "1")
+    moves = values["preserve_relative_paths"].lower() not in TRUE_WORDS
     if moves and any("/" in name.rstrip("/") for name in inputs):
         raise _NeedsHTCondor(f"{node.submit} transfers files of other directories")
     words = [values["executable"], *split_arguments(values["arguments"])]

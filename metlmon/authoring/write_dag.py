@@ -21,6 +21,7 @@ from metlmon.authoring.runs import epochs_of, require_gpus, requirements, variab
 from metlmon.authoring.templates import JobTemplate, fill, may_be_dropped
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import (
+    FALSE_WORDS,
     Statement,
     file_names,
     is_environment,
@@ -272,7 +273,7 @@ def assignments(text: str) -> list[Statement]:
 def input_files(commands: list[Statement]) -> list[str]:
     """Files transferred from the DAG's directory, without URLs and names with macros."""
     sends_executable = not any(
-        command.key == "transfer_executable" and command.value.lower() in ("false", "f", "no", "0")
+        command.key == "transfer_executable" and command.value.lower() in FALSE_WORDS
         for command in commands
     )
     keys = ("transfer_input_files", *(["executable"] if sends_executable else []))

@@ -45,6 +45,10 @@ COMMON_COMMANDS: Final = frozenset(
 
 _ENVIRONMENT = frozenset({"environment", "environment2", "env"})
 
+TRUE_WORDS: Final = frozenset({"true", "t", "yes", "y", "1"})
+FALSE_WORDS: Final = frozenset({"false", "f", "no", "n", "0"})
+"""Values of submit commands that are true or false, in lower case."""
+
 #: Macros defined only when the job exists or runs: they are not expanded.
 _UNEXPANDED = frozenset(
     """
@@ -52,7 +56,6 @@ _UNEXPANDED = frozenset(
     dag_parent_names year month day submit_time submit_file
     """.split()
 )
-_TRUE = frozenset({"true", "t", "yes", "y"})
 _IDS = {
     "cluster": "$(Cluster)",
     "clusterid": "$(Cluster)",
@@ -499,7 +502,7 @@ def _condition_holds(condition: str, macros: _Macros) -> bool:
         holds = bool(name) and bool(macros.values.get((name or "").lower()))
     else:
         text = (macros.expand(rest) or "").strip().lower()
-        holds = text in _TRUE or bool(integer(text)) or bool(_VERSION.match(text))
+        holds = text in TRUE_WORDS or bool(integer(text)) or bool(_VERSION.match(text))
     return holds != negated
 
 

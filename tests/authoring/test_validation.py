@@ -482,5 +482,5 @@ def test_missing_input_files_are_reported(tmp_path: Path, monkeypatch: pytest.Mo
         "gone.sh",
         "/nowhere/x",
     ]
-    untransferred = MINIMAL.replace("/bin/true", "train.sh") + "transfer_executable = False\n"
+    untransferred = MINIMAL.replace("/bin/true", "train.sh") + "transfer_executable = N\n"
     assert validate(a_request(tmp_path, text=untransferred)).problems == ()

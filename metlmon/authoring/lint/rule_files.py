@@ -21,10 +21,8 @@ from metlmon.dagman.commands import ConfigCommand, JobstateCommand, ScriptComman
 from metlmon.dagman.lexer import shown, shown_file
 from metlmon.dagman.parser import SourceCommand
 from metlmon.dagman.records import Node
-from metlmon.dagman.submit_description import Description, file_names
+from metlmon.dagman.submit_description import FALSE_WORDS, Description, file_names
 from metlmon.text.formatting import listed
-
-_FALSE: Final = frozenset({"false", "f", "no", "n", "0"})
 
 MAX_NAMES: Final = 500_000
 """Limit of input file names checked over all nodes: a few seconds at most."""
@@ -289,7 +287,7 @@ def _transferred_files(values: dict[str, str | None]) -> Iterator[tuple[str, str
     in_container = (
         universe in ("container", "docker") or values["container_image"] or values["docker_image"]
     )
-    transferred = (values["transfer_executable"] or "").strip().lower() not in _FALSE
+    transferred = (values["transfer_executable"] or "").strip().lower() not in FALSE_WORDS
     if in_container and executable.startswith("/"):
         transferred = False  # The path is one in the container's image.
     # In these universes it is not transferred from the submit directory.
