@@ -185,7 +185,7 @@ def _check_cycle(context: LintContext) -> None:
     if not names:
         return
     edges = set(pairwise(names))
-    nodes = [name for name in names if not name.rsplit("+", 1)[-1].startswith(JOIN_NAME)]
+    nodes = [name for name in names if not _local_name(name).startswith(JOIN_NAME)]
     file, line = _cycle_position(context, edges)
     half = CYCLE_NAMES_SHOWN // 2
     listed = [shown(name) for name in nodes]
