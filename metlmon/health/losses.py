@@ -114,7 +114,6 @@ def _explains(
     return failures.of(entry) or removals.by_job.get(job_key(entry))
 
 
-@lru_cache(maxsize=4096)
 def _is_removal(cause: str) -> bool:
     return "OtherJobRemoveRe" in cause or "condor_rm" in cause or cause.startswith(BY_DAGMAN)
 
