@@ -631,33 +631,24 @@ def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
             runs.setdefault(file, []).append(row)
             sites.setdefault(file, set()).update(names)
     unused = {each.pool.site for each in plan.excluded}
-    return tuple(
-        SubmitLine(
-            file=file,
-            line=requirements_line(sites[file], _are_pinned(using)),
-            where=PINNED if _are_pinned(using) else ADDED,
-            runs=tuple(run.run for run in using),
+    lines = []
+    for file, using in runs.items():
+        targets = {normalize_name((run.latest and run.latest.target) or "any") for run in using}
+        is_pinned = not targets <= ANY_SITE_TARGETS
+        if not is_pinned and unused <= sites[file]:
+            continue
+        allowed = joined(sorted(sites[file]))
+        before = "" if is_pinned else "($(requirements:true)) && "
+        member = f'stringListIMember(TARGET.GLIDEIN_ResourceName, "{allowed}", "{SEPARATOR}")'
+        lines.append(
+            SubmitLine(
+                file=file,
+                line=f"requirements = {before}{member}",
+                where=PINNED if is_pinned else ADDED,
+                runs=tuple(run.run for run in using),
+            )
         )
-        for file, using in runs.items()
-        if _are_pinned(using) or not unused <= sites[file]
-    )
-
-
-def requirements_line(sites: Iterable[str], pinned: bool) -> str:
-    """The line; ``pinned``: the previous requirements name one site, and are replaced."""
-    member = (
-        f'stringListIMember(TARGET.GLIDEIN_ResourceName, "{joined(sorted(sites))}", "{SEPARATOR}")'
-    )
-    return (
-        f"requirements = {member}"
-        if pinned
-        else f"requirements = ($(requirements:true)) && {member}"
-    )
-
-
-def _are_pinned(runs: Iterable[Run]) -> bool:
-    targets = {normalize_name((run.latest and run.latest.target) or "any") for run in runs}
-    return not targets <= ANY_SITE_TARGETS
+    return tuple(lines)
 
 
 def submit_line_text(row: SubmitLine) -> tuple[str, str]:
