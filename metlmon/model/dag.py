@@ -531,7 +531,7 @@ class Dag:
     def metrics(self) -> DagMetrics | None:
         """The metrics file; None unless it certainly existed at the cut."""
         metrics = self.metrics_file
-        has_file = metrics is not None and self._is_after_cut(metrics.end) is False
+        has_file = metrics is not None and self.is_after_cut(metrics.end) is False
         return metrics if has_file else None
 
     @property
@@ -540,7 +540,7 @@ class Dag:
         status = self.status_file
         if status is None or self.cut is None:
             return status
-        after_cut = status.local > self.cut if status.local else self._is_after_cut(status.epoch)
+        after_cut = status.local > self.cut if status.local else self.is_after_cut(status.epoch)
         return status if after_cut is False else None
 
     def submission_date(self, cluster: int) -> datetime | None:
@@ -615,11 +615,11 @@ class Dag:
 
     def _rescue_is_after_cut(self, rescue: Rescue) -> bool | None:
         if rescue.created is not None:
-            return self._is_after_cut(rescue.created.timestamp())
+            return self.is_after_cut(rescue.created.timestamp())
         written = self.out_times.written.get(rescue.path.name)
         return None if written is None or self.cut is None else written > self.cut
 
-    def _is_after_cut(self, epoch: float | None) -> bool | None:
+    def is_after_cut(self, epoch: float | None) -> bool | None:
         """Whether a moment is after the cut; None if unknown."""
         if self.cut is None:
             return False
@@ -632,17 +632,15 @@ class Dag:
         rescues = self.rescue_files.items()
         names = [r.path.name for _, r in sorted(rescues) if self._rescue_is_after_cut(r) is None]
         metrics, status = self.metrics_file, self.status_file
-        if metrics is not None and self._is_after_cut(metrics.end) is None:
+        if metrics is not None and self.is_after_cut(metrics.end) is None:
             names.append(metrics.path.name)
-        if status is not None and not status.local and self._is_after_cut(status.epoch) is None:
+        if status is not None and not status.local and self.is_after_cut(status.epoch) is None:
             names.append(status.path.name)
         epochs = [
             *(e for e, _ in self.jobstate_started[:1]),
             *islice(self.submit_epochs.values(), 1),
         ]
-        if self.workflow.jobstate_log and any(
-            self._is_after_cut(epoch) is None for epoch in epochs
-        ):
+        if self.workflow.jobstate_log and any(self.is_after_cut(epoch) is None for epoch in epochs):
             names.append(PurePath(self.workflow.jobstate_log).name)
         return names
 
@@ -707,7 +705,7 @@ class Dag:
             {
                 report.cluster
                 for report in self._submissions(node)
-                if report.epoch is None or self._is_after_cut(report.epoch) is False
+                if report.epoch is None or self.is_after_cut(report.epoch) is False
             }
         )
 
@@ -746,17 +744,17 @@ class Dag:
         """The current DAGMan run: the live one, else the one that ended last."""
         return current_run(self.dagman_runs())
 
-    def run_starts(self, clock: Clock) -> tuple[datetime, ...]:
+    def run_starts(self) -> tuple[datetime, ...]:
         """Starts of its DAGMan runs except refused submissions, oldest first."""
         if runs := self.dagman_runs():
             return tuple(run.start for run in runs if run.start and not run.refused)
         starts = {cluster or epoch: epoch for epoch, cluster in reversed(self._jobstate_starts())}
-        local = map(clock.to_local, sorted(starts.values()))
+        local = map(self.clock.to_local, sorted(starts.values()))
         return tuple(time for time in local if time is not None)
 
     def _jobstate_starts(self) -> list[tuple[float, int | None]]:
         """DAGMan's starts in the jobstate log: seconds since 1970 and DAGMan's cluster."""
-        return [start for start in self.jobstate_started if self._is_after_cut(start[0]) is False]
+        return [start for start in self.jobstate_started if self.is_after_cut(start[0]) is False]
 
     def dagman_run_count(self) -> int | None:
         """Number of DAGMan runs shown by the files; None if unknown."""
@@ -778,24 +776,23 @@ class Dag:
         run = self.current_run()
         return None if run is None or run.ended else run.hold
 
-    def end_state(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
-        """State and time of its DAGMan's end; None if no file has it."""
+    def end_state(self) -> tuple[DagState, datetime | None] | None:
+        """State and time of its newest DAGMan's end; None if it has not ended by the cut."""
         run = self.current_run()
         if run is None and self.dagman_runs():
             # All submissions were refused: the other files are not those of the running DAGMan.
             return None
         if run is None:
-            return self._ended_by_epoch(clock) or self._ended_by_status()
-        metrics = self.metrics if self.wrote_metrics(run, clock) else None
-        removed = metrics is not None and metrics.dag_status == DAG_REMOVED
-        ended = run.end_state(removed) or self._ended_by_epoch(clock)
-        if (
-            ended is not None
-            and ended[0] is DagState.DONE
-            and self._aborted_with_rescue(run, metrics)
-        ):
-            return DagState.FAILED, ended[1]
-        return ended
+            ended = self._ended_by_epoch() or self._ended_by_status()
+        else:
+            metrics = self.metrics if self.wrote_metrics(run) else None
+            removed = metrics is not None and metrics.dag_status == DAG_REMOVED
+            ended = run.end_state(removed) or self._ended_by_epoch()
+            is_done = ended is not None and ended[0] is DagState.DONE
+            if ended is not None and is_done and self._aborted_with_rescue(run, metrics):
+                ended = DagState.FAILED, ended[1]
+        is_later = ended is not None and self.cut and ended[1] and ended[1] > self.cut
+        return None if is_later else ended
 
     def _aborted_with_rescue(self, run: DagmanRun, metrics: DagMetrics | None) -> bool:
         """Whether this run was aborted, and wrote a rescue file.
@@ -816,16 +813,12 @@ class Dag:
         aborted = reported or (last is not None and last.aborted)
         return aborted and max(self.rescue_files_at_cut(), default=0) > (previous or 0)
 
-    def wrote_metrics(self, run: DagmanRun | None, clock: Clock) -> bool:
+    def wrote_metrics(self, run: DagmanRun | None) -> bool:
         """Whether this run wrote the metrics file; without a run, whether the file exists."""
         metrics = self.metrics
-        return metrics is not None and self._matches_run(
-            run, metrics_cluster(metrics), metrics.end, clock
-        )
+        return metrics is not None and self._matches_run(run, metrics_cluster(metrics), metrics.end)
 
-    def _matches_run(
-        self, run: DagmanRun | None, cluster: int | None, end: float | None, clock: Clock
-    ) -> bool:
+    def _matches_run(self, run: DagmanRun | None, cluster: int | None, end: float | None) -> bool:
         """Whether this end of a DAGMan, at ``end`` (seconds since 1970), is that of ``run``.
 
         Without a run: that of the newest DAGMan in the jobstate log.
@@ -836,17 +829,17 @@ class Dag:
             return False
         earliest = max((epoch for epoch, _ in self._jobstate_starts()), default=0.0)
         if run is not None and run.start is not None:
-            started = clock.to_epoch(run.start)
+            started = self.clock.to_epoch(run.start)
             if started is None:
                 return run.ended or not self.processes
             earliest = max(earliest, started)
         return end >= earliest
 
-    def _ended_by_epoch(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
+    def _ended_by_epoch(self) -> tuple[DagState, datetime | None] | None:
         """The end by files with seconds since 1970, if they belong to the newest run."""
         run, metrics = self.current_run(), self.metrics
-        if metrics is not None and metrics.end is not None and self.wrote_metrics(run, clock):
-            time = clock.to_local(metrics.end)
+        if metrics is not None and metrics.end is not None and self.wrote_metrics(run):
+            time = self.clock.to_local(metrics.end)
             if metrics.dag_status == DAG_REMOVED:
                 return DagState.REMOVED, time
             return (DagState.DONE if metrics.exitcode == 0 else DagState.FAILED), time
@@ -859,18 +852,18 @@ class Dag:
             if started and started[-1] in refused and ends == 1:
                 return None
             clusters = (cluster for cluster in reversed(started) if cluster not in refused)
-            if self._matches_run(run, next(clusters, None), epoch, clock):
+            if self._matches_run(run, next(clusters, None), epoch):
                 # It is also the return value of a node after ABORT-DAG-ON.
                 is_removal = value == EXIT_ABORT and not self.facts.aborting
                 ended = DagState.REMOVED if is_removal else DagState.FAILED
-                return (DagState.DONE if value == 0 else ended), clock.to_local(epoch)
+                return (DagState.DONE if value == 0 else ended), self.clock.to_local(epoch)
         return None
 
     def jobstate_end(self) -> tuple[float, int | None] | None:
         """The end of the newest DAGMan in the jobstate log (seconds since 1970), and its value."""
         start_count = len(self._jobstate_starts())
         for epoch, value, starts in reversed(self.jobstate_finished):
-            if self._is_after_cut(epoch) is False:
+            if self.is_after_cut(epoch) is False:
                 return (epoch, value) if starts == start_count else None
         return None
 
@@ -889,7 +882,7 @@ class Dag:
         if self.dagman_runs() or self._jobstate_starts():
             return True
         metrics, status = self.metrics_file, self.status_file
-        if metrics is not None and self._is_after_cut(metrics.start) is False:
+        if metrics is not None and self.is_after_cut(metrics.start) is False:
             return True
         # The node status file is rewritten all the time: a timestamp after the cut proves that
         # DAGMan had not run before only if another file has its start.

@@ -120,7 +120,7 @@ class Ensemble:
         self.notices: list[Notice] = []
         self.lasting_notices: list[Notice] = []
         self.newest: datetime | None = None
-        self.states = DagStates(self.clock, cut)
+        self.states = DagStates()
         self.offsets = UtcOffsets(self.clock, self._offset_changed)
         self.structure = 0
         """Incremented when records must be rebuilt, since the DAGs or the clock changed."""

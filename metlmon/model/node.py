@@ -25,7 +25,6 @@ from msgspec.structs import astuple, replace
 
 from metlmon.dagman.records import DagMetrics, MessageKind, Node, NodeKind, StatusFile
 from metlmon.dagman.reports import rescue_number
-from metlmon.model.clock import Clock
 from metlmon.model.dag import (
     STATUS_REPORT_KINDS,
     Component,
@@ -295,20 +294,13 @@ class NodeResolver:
     """Resolves the own state of one node, regardless of other nodes.
 
     ``inputs``: what the states of all nodes of its DAG depend on. ``result``: that of the node's
-    submissions. Reports after ``cut`` are ignored.
+    submissions. Reports after the DAG's cut are ignored.
     """
 
     def __init__(
-        self,
-        dag: Dag,
-        clock: Clock,
-        cut: datetime | None,
-        inputs: Inputs,
-        record: NodeRecord,
-        result: SubmissionResult | None,
+        self, dag: Dag, inputs: Inputs, record: NodeRecord, result: SubmissionResult | None
     ) -> None:
-        self._dag, self._clock, self._cut = dag, clock, cut
-        self._alive, self._inputs = inputs.alive, inputs
+        self._dag, self._alive, self._inputs = dag, inputs.alive, inputs
         self._record, self._node, self._result = record, record.node, result
         self._submitted = result.submitted if result is not None else None
         self._post = self._post_result()
@@ -341,9 +333,9 @@ class NodeResolver:
         ):
             time = report.time
             if time is None and report.epoch is not None:
-                if self._cut and self._clock.is_after(report.epoch, self._cut) is not False:
+                if self._dag.is_after_cut(report.epoch) is not False:
                     continue
-                time = self._clock.to_local(report.epoch)
+                time = self._dag.clock.to_local(report.epoch)
             reports.append(NodeReport(report.kind, time, value=report.value, text=report.text))
         reports.sort(key=_time_of)
         return reports
@@ -363,7 +355,7 @@ class NodeResolver:
             return None
         local = status.local
         if local is None and status.epoch is not None:
-            local = self._clock.to_local(status.epoch)
+            local = self._dag.clock.to_local(status.epoch)
         node_status = status.nodes[name]
         if node_status.details.startswith(REMOVAL_DETAILS):
             return None
@@ -387,7 +379,7 @@ class NodeResolver:
             return None
         if self._node.name not in rescue.failed:
             return None
-        time = self._clock.to_local(rescue.created.timestamp())
+        time = self._dag.clock.to_local(rescue.created.timestamp())
         return NodeReport(MessageKind.NODE_FAILED, time, text=failure_text("post", None))
 
     def _post_result(self) -> PostResult | None:
@@ -727,11 +719,9 @@ END_TOLERANCE: Final = timedelta(seconds=1)
 
 
 class DagStates:
-    """The states of some DAGs and of their nodes; events after ``cut`` are ignored."""
+    """The states of some DAGs and of their nodes."""
 
-    def __init__(self, clock: Clock, cut: datetime | None = None) -> None:
-        self._clock = clock
-        self._cut = cut
+    def __init__(self) -> None:
         self._dags: Mapping[str, Dag] = {}
         self._nodes: Mapping[NodeKey, NodeRecord] = {}
         self._tables: dict[str, NodeStateTable] = {}
@@ -781,7 +771,7 @@ class DagStates:
     def table(self, dag_key: str, live: bool = False, limit: int | None = None) -> NodeStateTable:
         """The states of a DAG's nodes; resolves at most ``limit`` changed nodes."""
         dag = self._dags[dag_key]
-        ended = self.end_state(dag)
+        ended = dag.end_state()
         evidence = self._evidence_in_hosts(dag)
         if evidence is None and dag_key != NO_DAG:
             evidence = unrecorded_evidence(dag, ended)
@@ -808,7 +798,7 @@ class DagStates:
             def resolve(name: str) -> NodeState:
                 key = (dag_key, name)
                 record, result = self._nodes[key], self.submission_result(key)
-                resolver = NodeResolver(dag, self._clock, self._cut, inputs, record, result)
+                resolver = NodeResolver(dag, inputs, record, result)
                 state = resolver.resolve()
                 if state.state is not State.WAITING or key not in self._sub_dags or dag.has_run():
                     return state
@@ -871,13 +861,6 @@ class DagStates:
         table = self._tables.get(dag_key)
         return table.unrecorded if table is not None else None
 
-    def end_state(self, dag: Dag) -> tuple[DagState, datetime | None] | None:
-        """State and time of the newest DAGMan's end; None if it has not ended by the cut."""
-        ended = dag.end_state(self._clock)
-        if ended is not None and self._cut is not None and ended[1] and ended[1] > self._cut:
-            return None
-        return ended
-
     def aborting_node(self, dag_key: str) -> str | None:
         """The node whose value ended the DAG by its ABORT-DAG-ON; None without one.
 
@@ -907,7 +890,7 @@ class DagStates:
     def dag_state(self, dag_key: str) -> tuple[DagState, datetime | None]:
         """The DAG's state and the time of its end, if it has ended."""
         dag = self._dags[dag_key]
-        ended = self.end_state(dag)
+        ended = dag.end_state()
         if ended is not None and not self.was_active_after(dag_key, ended[1]):
             return ended
         if ended is None and dag.has_run():
@@ -1393,7 +1376,7 @@ def current_metrics(dag: Dag) -> DagMetrics | None:
     run = dag.current_run()
     if run is None and dag.dagman_runs():
         return None
-    return dag.metrics if dag.wrote_metrics(run, dag.clock) else None
+    return dag.metrics if dag.wrote_metrics(run) else None
 
 
 def missing_rescue(dag: Dag) -> str | None:

@@ -183,7 +183,7 @@ class SnapshotBuilder:
                 nodes_done=nodes_done,
                 nodes_failed=nodes_failed,
                 rescue=rescue.number if rescue else None,
-                submissions=dag.run_starts(self.clock),
+                submissions=dag.run_starts(),
                 halted=dag.halted,
                 ended=ended,
                 recoveries=dag.recovery_count(),
@@ -1116,7 +1116,7 @@ def _first_name(names: Collection[str]) -> str:
 
 def _outdated_files(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
     """Warn if a DAGMan was active after the end that its files report."""
-    ending = derivation.ensemble.states.end_state(dag)
+    ending = dag.end_state()
     if ending is not None and ending[1] is None and _has_queued(derivation, dag):
         text = (
             "its DAGMan ended by its files, at a time that is unknown without --tz, and jobs "

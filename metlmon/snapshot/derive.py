@@ -687,13 +687,11 @@ class Derivation:
 
         Once a later DAG is submitted, epochs that it has not reached yet count for it.
         """
-        submitted, ensemble = {}, self.ensemble
-        for key in self.runs.shared_epochs:
-            dag = self.dags[key]
-            if starts := dag.run_starts(ensemble.clock):
-                is_alive = self._live and ensemble.states.end_state(dag) is None
-                submitted[key] = DagSubmission(starts[-1], is_alive)
-        return submitted
+        return {
+            key: DagSubmission(starts[-1], self._live and self.dags[key].end_state() is None)
+            for key in self.runs.shared_epochs
+            if (starts := self.dags[key].run_starts())
+        }
 
     def _resolve_runs(self) -> None:
         """Resolve the runs; each of their epochs counts once, however many DAGs contain it."""
