@@ -143,7 +143,9 @@ def continuation(
             runs.append(run)
         elif run is not None or wanted:
             reason = run or "it has all its epochs; --epochs N gives it more"
-            excluded.append(ExcludedRun(builder.derivation.run_name(old_run), old_run.uuid, reason))
+            excluded.append(
+                ExcludedRun(builder.derivation.run_names[old_run.key][0], old_run.uuid, reason)
+            )
     dags = {run.dag.key: run.dag for run in runs}
     bases = {_base_name_of_dag(builder, dag) for dag in dags.values()}
     if len(bases) > 1:

@@ -427,7 +427,7 @@ class SnapshotBuilder:
             "in_dag": key[0],
             "node": key[1],
             "key": run.key if run is not None else None,
-            "run": derivation.run_name(run) if run is not None else None,
+            "run": derivation.run_names[run.key][0] if run is not None else None,
             "state": state.state,
             "inferred": state.inferred,
             "since": state.since,
@@ -468,7 +468,7 @@ class SnapshotBuilder:
     def _run_row(self, run: RunNodes) -> Run:
         derivation = self.derivation
         run_state, home_node = derivation.run_states[run.key], derivation.naming_node(run)
-        name, label = derivation.run_names(run)
+        name, label = derivation.run_names[run.key]
         unit, totals = derivation.totals.hour_unit, derivation.totals.runs.get(run.key)
         if derivation.is_beside(run.nodes()[0]):
             # The totals of the runs are those of the DAGs alone.
@@ -543,7 +543,7 @@ class SnapshotBuilder:
                 derivation.states[node].submitted is None,
             ),
         )
-        epochs, side = self.epochs_of(run), {node: self._epoch(node) for node in run.side_nodes}
+        epochs, side = self.epochs_of(run), {node: self.epoch(node) for node in run.side_nodes}
         side_rows: dict[NodeKey | None, list[Epoch]] = {}
         for node, row in side.items():
             side_rows.setdefault(self._epoch_before(node, run), []).append(row)
@@ -569,28 +569,11 @@ class SnapshotBuilder:
 
     def epochs_of(self, run: RunNodes) -> Mapping[NodeKey, Epoch]:
         """The epochs of a run by node, in order."""
-        keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
-        counted = set(self.derivation.run_states[run.key].epochs.values())
-        common = self._common_inputs(run)
-        return {key: self._cached_epoch(key, key in counted, common) for key in keys}
+        keys = (key for number in sorted(run.epochs) for key in run.epochs[number])
+        return {key: self.epoch(key) for key in keys}
 
     def epoch(self, key: NodeKey) -> Epoch:
-        """One node of a run."""
-        part = self.runs.parts[key]
-        run = self.runs.by_key[part.group]
-        if not part.training:
-            return self._epoch(key)
-        counts = self.derivation.run_states[run.key].epochs.get(part.number) == key
-        return self._cached_epoch(key, counts, self._common_inputs(run))
-
-    def _common_inputs(self, run: RunNodes) -> object:
-        """The inputs that all epochs of a run depend on."""
-        derivation = self.derivation
-        unit, placements = derivation.totals.hour_unit, derivation.ensemble.placements
-        return derivation.run_names(run), unit, placements
-
-    def _cached_epoch(self, key: NodeKey, counts: bool, common: object) -> Epoch:
-        """An epoch; that of an earlier snapshot if none of its inputs has changed."""
+        """One node of a run; that of an earlier snapshot if none of its inputs has changed."""
         derivation, job = self.derivation, self._node_job(key)
         source = (
             derivation.states[key],
@@ -599,19 +582,28 @@ class SnapshotBuilder:
             len(derivation.dags[key[0]].node_reports.get(key[1], ())),
             # Only the wait of a job in the queue lasts up to as-of.
             self.as_of if job is not None and job.queued else None,
-            counts,
-            common,
+            self._counts(key),
+            derivation.run_names[self.runs.parts[key].group],
+            derivation.totals.hour_unit,
+            derivation.ensemble.placements,
         )
         known = derivation.epochs.get(key)
         if known is None or known[0] != source:
-            known = derivation.epochs[key] = source, self._epoch(key, counts)
+            known = derivation.epochs[key] = source, self._epoch(key)
         return known[1]
 
-    def _epoch(self, key: NodeKey, counts: bool = True) -> Epoch:
+    def _counts(self, key: NodeKey) -> bool:
+        """Whether a node counts for its epoch; True for nodes that are no epochs."""
+        part = self.runs.parts.get(key)
+        if part is None or not part.training:
+            return True
+        return self.derivation.run_states[part.group].epochs.get(part.number) == key
+
+    def _epoch(self, key: NodeKey) -> Epoch:
         derivation = self.derivation
         state, part = derivation.states[key], derivation.runs.parts[key]
         run = derivation.runs.by_key[part.group]
-        _, label = derivation.run_names(run)
+        _, label = derivation.run_names[run.key]
         executions, totals = derivation.node_executions(key), ExecutionTotals()
         fields, unit = self._node(key, executions), derivation.totals.hour_unit
         for execution in executions:
@@ -627,7 +619,7 @@ class SnapshotBuilder:
             epoch=part.epoch,
             epoch_var=part.epoch_var,
             training=part.training,
-            counts=counts,
+            counts=self._counts(key),
             failure=self.failure(key),
             first_submitted=derivation.first_submission(key),
             cluster=state.job.cluster if state.job else dag.last_cluster(key[1]),
@@ -775,10 +767,6 @@ class SnapshotBuilder:
         derivation = self.derivation
         state, node = derivation.states[key], derivation.nodes[key].node
         run, part = derivation.runs.run_of(key), derivation.runs.parts.get(key)
-        training = part is not None and part.training
-        counts = True
-        if run is not None and part is not None and training:
-            counts = derivation.run_states[run.key].epochs.get(part.number) == key
         futile = state.state is State.FUTILE
         result = None if futile else derivation.submission_result(key)
         tried = 0 if futile else tries(derivation.dags[key[0]], derivation.nodes[key], result)
@@ -790,8 +778,8 @@ class SnapshotBuilder:
             state=state.state,
             key=run.key if run is not None else None,
             epoch=part.epoch if part is not None else None,
-            training=training,
-            counts=counts,
+            training=part is not None and part.training,
+            counts=self._counts(key),
             since=state.since,
             job=state.job.key if state.job is not None else None,
             tries=tried,

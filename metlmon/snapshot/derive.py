@@ -296,7 +296,8 @@ class Derivation:
         self._strays: dict[JobKey, None] = {}
         """Jobs of no node."""
         self._factory = EntryFactory(NameTable(ensemble.settings), ensemble.clock)
-        self._run_names: dict[str, tuple[str, str | None]] = {}
+        self.run_names: dict[str, tuple[str, str | None]] = {}
+        """The name of each run, by the node of its latest epoch, and its label."""
         self._run_inputs: dict[str, tuple[NodeState | None, ...]] = {}
         """The states of the nodes from which each run was resolved."""
         self._run_context: object = None
@@ -554,9 +555,9 @@ class Derivation:
         run, part = self.runs.run_of(key), self.runs.parts.get(key)
         name, label = None, None
         if run is not None:
-            if run.key not in self._run_names:
-                self._run_names[run.key] = self.run_names(run)
-            name, label = self._run_names[run.key]
+            if run.key not in self.run_names:
+                self.run_names[run.key] = self._find_names(run)
+            name, label = self.run_names[run.key]
         return JobNode(
             dag=self.dag_file(key[0]) or None,
             in_dag=key[0],
@@ -710,9 +711,9 @@ class Derivation:
                 self.run_states[run.key] = resolve_run(
                     run, self.states, self._dag_order, submitted, alive, aborts
                 )
-                names = self.run_names(run)
-                if self._run_names.setdefault(run.key, names) != names:
-                    self._run_names[run.key] = names
+                names = self._find_names(run)
+                if self.run_names.setdefault(run.key, names) != names:
+                    self.run_names[run.key] = names
                     for node in nodes:
                         self._update_node(node)
             if not nodes[0].category.beside:
@@ -840,13 +841,9 @@ class Derivation:
         """The executions of a node's jobs, by job."""
         return [each for job in self.node_jobs(key) for each in job.executions]
 
-    def run_name(self, run: RunNodes) -> str:
-        """The name of a run, by the node of its latest epoch."""
-        return self.runs.parts[self.naming_node(run)].run
-
-    def run_names(self, run: RunNodes) -> tuple[str, str | None]:
-        """The name of a run, and its label."""
-        name, labels = self.run_name(run), self.ensemble.settings.labels
+    def _find_names(self, run: RunNodes) -> tuple[str, str | None]:
+        """The name of a run, by the node of its latest epoch, and its label."""
+        name, labels = self.runs.parts[self.naming_node(run)].run, self.ensemble.settings.labels
         return name, next((rule.name for rule in labels if rule.matches(name, run.uuid)), None)
 
     def side_counts(self) -> SideCounts:
