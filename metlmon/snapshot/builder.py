@@ -104,7 +104,6 @@ class SnapshotBuilder:
         self.run_states, self.totals = derivation.run_states, derivation.totals
         self._ledger: Ledger | None = None
         self._run_rows: dict[str, Run] = {}
-        self._dags_by_path = {dag.workflow.path: dag for dag in derivation.dags.values()}
         self._running: dict[str, bool] = {}
 
     def seconds(self, start: datetime | None, end: datetime | None = None) -> float | None:
@@ -227,8 +226,8 @@ class SnapshotBuilder:
         for key, dag in self.dags.items():
             subdags = {
                 name: subdag
-                for name, node in dag.workflow.nodes.items()
-                if node.subdag is not None and (subdag := self.subdag_key((key, name))) is not None
+                for name in dag.workflow.nodes
+                if (subdag := self.subdag_key((key, name))) is not None
             }
             states = ((name, self.states.get((key, name))) for name in dag.workflow.nodes)
             dag_nodes.append(
@@ -247,10 +246,9 @@ class SnapshotBuilder:
 
     def subdag_key(self, key: NodeKey) -> str | None:
         """The key of the sub-DAG that a SUBDAG node runs; None if it is not in this directory."""
-        dag, node = self.dags[key[0]], self.nodes[key].node
-        subdag = None if node.subdag is None else dag.workflow.subdags[node.subdag]
-        here = self._dags_by_path.get(subdag.path) if subdag is not None else None
-        return here.key if here is not None and here.top == dag.top else None
+        inner = self.derivation.sub_dags.get(key)
+        is_here = inner is not None and self.dags[inner].top == self.dags[key[0]].top
+        return inner if is_here else None
 
     # --- jobs ---------------------------------------------------------------------------
 
@@ -790,7 +788,7 @@ class SnapshotBuilder:
             error=failure.error if failure is not None else None,
             script=_script_command(node, failure.part, tried, state.job) if failure else None,
             failed_ancestor=(key[0], state.failed_ancestor) if state.failed_ancestor else None,
-            subdag=self.subdag_key(key) if node.subdag is not None else None,
+            subdag=self.subdag_key(key),
         )
 
     def dag_description(self, previous: Nodes | None = None) -> DagDescription:

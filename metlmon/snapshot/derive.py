@@ -28,7 +28,7 @@ from metlmon.dagman.records import Node, NodeKind
 from metlmon.eventlog.events import resource_usage
 from metlmon.model.attribution import Attribution
 from metlmon.model.clock import Clock
-from metlmon.model.dag import MAX_UNKNOWN_NODES, named_by
+from metlmon.model.dag import MAX_UNKNOWN_NODES, sub_dags
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job import (
     SAME_MOMENT,
@@ -258,6 +258,8 @@ class Derivation:
         self.ensemble = ensemble
         # The ensemble replaces these when DAG files are read again.
         self.dags, self.nodes = ensemble.dags, ensemble.nodes
+        self.sub_dags = sub_dags(ensemble.dags)
+        """The key of the DAG that each SUBDAG node runs, if it is in this directory."""
         self.attributions = ensemble.attributions
         self.runs = Runs(ensemble.dags, ensemble.nodes, ensemble.settings)
         self.has_dags = self.dags.keys() != {NO_DAG}
@@ -306,7 +308,6 @@ class Derivation:
         self._live = False
         self._memos: dict[NodeKey, NodeMemo] = {}
         self.states = NodeStates(self._memos)
-        self._memos_by_run: dict[str, list[NodeMemo]] = {}
         self._categories: dict[NodeCategory, NodeCategory] = {}
         self._memos_by_dag: dict[str, dict[NodeCategory, list[NodeMemo]]]
         self._memos_by_dag = {key: {} for key in self.dags}
@@ -424,8 +425,6 @@ class Derivation:
         category = self._categories.setdefault(category, category)
         memo = self._memos[key] = NodeMemo(record, category)
         self._memos_by_dag[key[0]].setdefault(category, []).append(memo)
-        if (run := self.runs.run_of(key)) is not None:
-            self._memos_by_run.setdefault(run.key, []).append(memo)
 
     def is_beside(self, key: NodeKey) -> bool:
         """Whether this is a job of no DAG in a directory with DAGs (not counted as a node)."""
@@ -673,12 +672,13 @@ class Derivation:
                 succeeded = node.abort_return == 0 and state is not DagState.FAILED
                 since = self.states[key, name].since
                 aborts[key] = DagAbort((key, name), node.abort_on, succeeded, since)
-        named, pending = named_by(self.dags) if aborts else {}, list(aborts)
+        pending = list(aborts)
         while pending:
             outer = pending.pop()
-            for inner, dags in named.items():
-                state = ensemble.dag_state(inner)[0] if outer in dags else DagState.DONE
-                if inner not in aborts and state not in (DagState.DONE, DagState.FAILED):
+            for (dag_key, _), inner in self.sub_dags.items():
+                if dag_key != outer or inner in aborts:
+                    continue
+                if ensemble.dag_state(inner)[0] not in (DagState.DONE, DagState.FAILED):
                     aborts[inner] = aborts[outer]
                     pending.append(inner)
         self.aborts = aborts
@@ -704,8 +704,8 @@ class Derivation:
             self._run_inputs.clear()
         self.epoch_states = Counter()
         for run in self.runs.by_key.values():
-            nodes = self._memos_by_run[run.key]
-            node_states = tuple([node.state for node in nodes])
+            nodes = run.nodes()
+            node_states = tuple([self._memos[key].state for key in nodes])
             if self._run_inputs.get(run.key) != node_states:
                 self._run_inputs[run.key] = node_states
                 self.run_states[run.key] = resolve_run(
@@ -714,9 +714,9 @@ class Derivation:
                 names = self._find_names(run)
                 if self.run_names.setdefault(run.key, names) != names:
                     self.run_names[run.key] = names
-                    for node in nodes:
-                        self._update_node(node)
-            if not nodes[0].category.beside:
+                    for key in nodes:
+                        self._update_node(self._memos[key])
+            if not self.is_beside(nodes[0]):
                 self.epoch_states.update(self.run_states[run.key].states)
 
     def _note_strays(self) -> None:
@@ -834,7 +834,7 @@ class Derivation:
 
     def run_began(self, run: RunNodes) -> datetime | None:
         """When the first job of a run was submitted."""
-        times = [memo.submitted for memo in self._memos_by_run[run.key]]
+        times = [self._memos[key].submitted for key in run.nodes()]
         return min((time for time in times if time is not None), default=None)
 
     def node_executions(self, key: NodeKey) -> list[Execution]:
