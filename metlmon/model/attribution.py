@@ -25,7 +25,6 @@ from msgspec.structs import replace
 from metlmon.eventlog.events import Detail, Event, PostScript, PreSkip, Submit
 from metlmon.eventlog.reader import current_name
 from metlmon.model.dag import WRITE_DELAY, Dag
-from metlmon.model.dagman_runs import DagmanRun
 from metlmon.model.job_events import (
     NO_DAG,
     NOOP_PROC,
@@ -149,7 +148,7 @@ def _names_other_dagman(dag: Dag, job: LoggedJob, submitted: datetime) -> bool:
         named = _batch_cluster(job)
     if named is None:
         return False
-    for run in _accepted_runs(dag):
+    for run in dag.accepted_runs():
         if run.cluster is None or run.start is None or run.start > submitted:
             continue
         # A run without a known end may have a successor, but not one with a lower cluster.
@@ -163,9 +162,9 @@ def _names_other_dagman(dag: Dag, job: LoggedJob, submitted: datetime) -> bool:
 
 def _was_between_runs(dag: Dag, submitted: datetime) -> bool:
     """Whether the job was submitted between two DAGMan runs of this DAG."""
-    starts = [run.start for run in _accepted_runs(dag) if run.start is not None]
+    starts = [run.start for run in dag.accepted_runs() if run.start is not None]
     ends = [
-        run.ended_by for run in _accepted_runs(dag) if run.start is None or run.start <= submitted
+        run.ended_by for run in dag.accepted_runs() if run.start is None or run.start <= submitted
     ]
     return (
         min(starts, default=submitted) < submitted
@@ -184,11 +183,6 @@ def _predates_dagman(dag: Dag, job: LoggedJob, submitted: datetime) -> bool:
         return False
     logs = [PurePath(log) for log in job.user_logs]
     return bool(logs) and all(log.is_absolute() or log.parts[:1] == ("..",) for log in logs)
-
-
-def _accepted_runs(dag: Dag) -> list[DagmanRun]:
-    """The DAGMan runs that acquired the lock file: only these submit jobs."""
-    return [run for run in dag.dagman_runs() if not run.refused]
 
 
 # --- choice among several DAGs -----------------------------------------------------------

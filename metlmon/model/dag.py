@@ -736,6 +736,10 @@ class Dag:
             self._runs = build_runs(self.logs.jobs, self.processes)
         return self._runs
 
+    def accepted_runs(self) -> list[DagmanRun]:
+        """The DAGMan runs that acquired the lock file: only these submit jobs."""
+        return [run for run in self.dagman_runs() if not run.refused]
+
     def reset_runs(self) -> None:
         """Drop the cached runs after a change of ``logs.jobs``."""
         self._runs = None
@@ -746,8 +750,8 @@ class Dag:
 
     def run_starts(self) -> tuple[datetime, ...]:
         """Starts of its DAGMan runs except refused submissions, oldest first."""
-        if runs := self.dagman_runs():
-            return tuple(run.start for run in runs if run.start and not run.refused)
+        if self.dagman_runs():
+            return tuple(run.start for run in self.accepted_runs() if run.start)
         starts = {cluster or epoch: epoch for epoch, cluster in reversed(self._jobstate_starts())}
         local = map(self.clock.to_local, sorted(starts.values()))
         return tuple(time for time in local if time is not None)
@@ -758,8 +762,8 @@ class Dag:
 
     def dagman_run_count(self) -> int | None:
         """Number of DAGMan runs shown by the files; None if unknown."""
-        if runs := self.dagman_runs():
-            return sum(not run.refused for run in runs)
+        if self.dagman_runs():
+            return len(self.accepted_runs())
         return len({cluster or epoch for epoch, cluster in self._jobstate_starts()}) or None
 
     def refused_count(self) -> int:
@@ -891,15 +895,13 @@ class Dag:
 
     def dagman_in_queue_at(self, moment: datetime) -> bool | None:
         """Whether a DAGMan of this DAG was in the queue then; None if unknown."""
-        runs = self.dagman_runs()
-        if not runs:
+        if not self.dagman_runs():
             return None
         return any(
             run.start is not None
             and run.start <= moment
             and (run.ended_by is None or moment <= run.ended_by)
-            for run in runs
-            if not run.refused
+            for run in self.accepted_runs()
         )
 
     def is_dagman(self, cluster: int) -> bool:

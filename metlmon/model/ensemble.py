@@ -587,7 +587,7 @@ class Ensemble:
 
     def _remove_reported_jobs(self, dag_key: str, stream: Stream, affected: _Affected) -> None:
         """Mark as removed the open jobs of DAGMans that have ended, which remove their jobs."""
-        runs = [run for run in self.dags[dag_key].dagman_runs() if run.ended and not run.refused]
+        runs = [run for run in self.dags[dag_key].accepted_runs() if run.ended]
         for key in list(self._reported_jobs[dag_key]):
             job = self.jobs[key]
             submitted = job.submitted or datetime.max

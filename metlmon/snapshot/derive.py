@@ -1361,12 +1361,8 @@ def _shares(own: list[int | None], total: int | None) -> list[int | None]:
 
 def latest_by(times: Sequence[datetime]) -> Callable[[datetime], int | None]:
     """Return a function that finds the greatest index of a time not after a given moment."""
-    sorted_times = sorted(times)
-    if sorted_times == times:
-        greatest: Sequence[int] = range(len(times))
-    else:
-        order = sorted(range(len(times)), key=times.__getitem__)
-        greatest = list(accumulate(order, max))
+    order = sorted(range(len(times)), key=times.__getitem__)
+    sorted_times, greatest = [times[index] for index in order], list(accumulate(order, max))
 
     def find(moment: datetime) -> int | None:
         count = bisect_right(sorted_times, moment)
@@ -1409,12 +1405,9 @@ class StartTimes:
         self._places = places
         starts = [execution.start for execution in executions]
         self._last = latest_by(starts)
-        self._sorted = sorted(starts)
-        if self._sorted == starts:
-            self._smallest: Sequence[int] = range(len(starts))
-        else:
-            order = sorted(range(len(starts)), key=starts.__getitem__)
-            self._smallest = list(accumulate(reversed(order), min))[::-1]
+        order = sorted(range(len(starts)), key=starts.__getitem__)
+        self._sorted = [starts[index] for index in order]
+        self._smallest = list(accumulate(reversed(order), min))[::-1]
         self._first_open = next(
             (index for index, execution in enumerate(executions) if execution.end is None), None
         )
@@ -1444,8 +1437,7 @@ class InputTransfers:
             for index, span in enumerate(history.transfers)
             if span.direction == "input" and span.outcome == "ok" and span.start is not None
         ]
-        if len(spans) > 1:
-            spans.sort(key=itemgetter(0, 1))
+        spans.sort(key=itemgetter(0, 1))
         self._spans = spans
         self._starts = [start for start, _, _ in spans]
 
