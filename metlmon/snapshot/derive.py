@@ -178,11 +178,6 @@ class NodeMemo(Struct, gc=False):
     is_final: bool | None = None
     submitted: datetime | None = None
 
-    def is_outdated(self, state: NodeState) -> bool:
-        """Whether the entries were built from other jobs, or for another state of the node."""
-        is_same = self.state is state and self.jobs is self.record.jobs
-        return self.is_rebuilt or not is_same
-
 
 class NodeStates(Mapping[NodeKey, NodeState]):
     """The states of the nodes with these memos, as far as they have been derived."""
@@ -300,9 +295,8 @@ class Derivation:
         self._factory = EntryFactory(NameTable(ensemble.settings), ensemble.clock)
         self.run_names: dict[str, tuple[str, str | None]] = {}
         """The name of each run, by the node of its latest epoch, and its label."""
-        self._run_inputs: dict[str, tuple[NodeState | None, ...]] = {}
-        """The states of the nodes from which each run was resolved."""
-        self._run_context: object = None
+        self._run_inputs: dict[str, object] = {}
+        """What each run was resolved from."""
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
         self._live = False
@@ -621,7 +615,8 @@ class Derivation:
                 for state, number in Counter([state.state for state in states]).items():
                     sums.add(dag_key, dag.top, category, state, number)
                 for memo, node_state in zip(memos, states, strict=True):
-                    if memo.is_outdated(node_state):
+                    is_same = memo.state is node_state and memo.jobs is memo.record.jobs
+                    if memo.is_rebuilt or not is_same:
                         self._set_state(memo, node_state)
         for key in self.faulty:
             node_state, counts = self.states[key], sums.counts[key[0]]
@@ -698,16 +693,12 @@ class Derivation:
         """Resolve the runs; each of their epochs counts once, however many DAGs contain it."""
         submitted, aborts = self._submitted_dags(), self.aborts
         alive = {key for key, table in self._tables.items() if table.alive}
-        context = submitted, alive, aborts
-        if context != self._run_context:
-            self._run_context = context
-            self._run_inputs.clear()
         self.epoch_states = Counter()
         for run in self.runs.by_key.values():
             nodes = run.nodes()
-            node_states = tuple([self._memos[key].state for key in nodes])
-            if self._run_inputs.get(run.key) != node_states:
-                self._run_inputs[run.key] = node_states
+            inputs = submitted, alive, aborts, [self._memos[key].state for key in nodes]
+            if self._run_inputs.get(run.key) != inputs:
+                self._run_inputs[run.key] = inputs
                 self.run_states[run.key] = resolve_run(
                     run, self.states, self._dag_order, submitted, alive, aborts
                 )
