@@ -79,13 +79,9 @@ def check(
 
 def _dagdir_and_file(path: Path) -> tuple[Path, str | None]:
     """The dagdir, and the file's name if ``path`` is a DAG file. Raises InputError."""
-    if path.is_dir():
+    if not path.is_file():
         check_dagdir(path)
         return path, None
-    if not path.exists():
-        raise InputError(f"{path}: no such file or directory; give the directory of a DAG")
-    if not path.is_file():
-        raise InputError(f"{path}: neither a directory nor a regular file")
     try:
         path.open("rb").close()
     except OSError as error:
