@@ -88,7 +88,7 @@ NOT_READ: Final = JobFiles(are_read=False)
 
 
 class Feed(Protocol):
-    """A source of snapshots; methods with a body serve feeds without jobs."""
+    """A source of snapshots; methods with a body serve feeds without jobs, and no thread."""
 
     @property
     def dagdir(self) -> Path: ...
@@ -103,9 +103,11 @@ class Feed(Protocol):
         ``notify`` is called **on that thread** for every new snapshot: at most five a second, and
         once a second as the clock ticks while the ensemble is live.
         """
+        return
 
     def stop(self) -> None:
         """Stop the thread; return when it has ended."""
+        return
 
     def run_view(self, key: str) -> RunView | None:
         return None
@@ -148,9 +150,11 @@ class Feed(Protocol):
 
     def set_in_queue(self, present: bool) -> None:
         """Set whether the queue has our jobs: while it does, the ensemble counts as live."""
+        return
 
     def set_annex_ends(self, ends: Mapping[str, Iterable[float]]) -> None:
         """Add ends of annexes, in seconds since 1970, by lower-case name."""
+        return
 
     def set_unattended(self, unattended: bool) -> None:
         """Set whether the screen is unattended.
@@ -158,6 +162,7 @@ class Feed(Protocol):
         If so, snapshots in which only the clock changes are published every few seconds instead
         of every second.
         """
+        return
 
 
 class NullFeed(Feed):
@@ -192,21 +197,6 @@ class NullFeed(Feed):
 
     def historical(self, moment: datetime) -> Feed:
         return self
-
-    def start(self, notify: Callable[[Snapshot], None]) -> None:
-        """Do nothing: there are no further snapshots."""
-
-    def stop(self) -> None:
-        """Do nothing: there is no thread."""
-
-    def set_in_queue(self, present: bool) -> None:
-        """Do nothing: there are no jobs."""
-
-    def set_annex_ends(self, ends: Mapping[str, Iterable[float]]) -> None:
-        """Do nothing: there are no evictions."""
-
-    def set_unattended(self, unattended: bool) -> None:
-        """Do nothing: there are no further snapshots."""
 
 
 class StatsInput(Struct, frozen=True):
