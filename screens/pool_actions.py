@@ -659,7 +659,6 @@ class SitePrompt(Prompt):
         self._chosen: str | None = None
 
     def action_choose(self, step: int) -> None:
-        """Insert the next matching site."""
         if self.value != self._chosen:
             self._typed = self.value
         names = list(self.matching())

@@ -149,7 +149,6 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         return formatting.year_of(self.context.snapshot.status.as_of)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show a new snapshot."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
@@ -296,7 +295,6 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         yield from ()
 
     def key_footer(self) -> KeyFooter:
-        """The footer of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"))
 
     def show_head(self, lines: Sequence[Line]) -> None:
@@ -951,7 +949,6 @@ class ListScreen(FilterKeys):
 
     @property
     def table_width(self) -> int:
-        """The width of the table in cells."""
         return self.app.size.width
 
     def fill(

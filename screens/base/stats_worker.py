@@ -18,7 +18,7 @@ from msgspec import Struct
 from metlmon.errors import describe_error
 from metlmon.jobfiles.error_lines import Errors
 from metlmon.jobfiles.records import Streamed
-from metlmon.live.feed import NOT_READ, Feed, JobFiles, Snapshot, StatsInput
+from metlmon.live.feed import NOT_READ, Feed, Snapshot, StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.records import Status
 
@@ -95,7 +95,7 @@ class StatsWorker:
         self._thread: threading.Thread | None = None
         self._figures: dict[Statistic, _CachedStat] = {}
         self._built: _BuiltInput | None = None
-        self._job_files: JobFiles | None = None
+        self._job_files = NOT_READ
         self._files_requested = float("-inf")
         self._file_error: str | None = None
         self._input_error: str | None = None
@@ -148,7 +148,7 @@ class StatsWorker:
         # After a while without requests the thread waits until it is woken.
         idle = now - self._files_requested >= FORGET_SECONDS
         self._files_requested = now
-        if idle or self._job_files is None:
+        if idle or not self._job_files.are_read:
             self._wake_thread()
 
     def wait_until_idle(self, seconds: float) -> bool:
@@ -178,7 +178,7 @@ class StatsWorker:
             self._skip_pause.clear()
             changed = False
             wanted = started - self._files_requested < FORGET_SECONDS
-            if wanted and (started - last_read >= WRITTEN_SECONDS or self._job_files is None):
+            if wanted and (started - last_read >= WRITTEN_SECONDS or not self._job_files.are_read):
                 changed, self._file_error = _attempt("what the jobs wrote", self._read_job_files)
                 last_read = time.monotonic()
             evaluated, self._input_error = _attempt("adding up", self._evaluate_requested)
@@ -241,7 +241,7 @@ class StatsWorker:
             status=snapshot.status,
             ledger=self._feed.ledger(),
             settings=self._feed.settings,
-            job_files=self._job_files or NOT_READ,
+            job_files=self._job_files,
             load_description=lambda: self._feed.dag_description(),
             queue=self._feed.queue(),
         )

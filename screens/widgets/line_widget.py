@@ -50,7 +50,6 @@ class LineWidget(FaultTolerant, Widget):
 
     @property
     def context(self) -> MetlmonApp:
-        """The application."""
         return cast("MetlmonApp", self.app)
 
     @property
@@ -175,7 +174,6 @@ class StaticLines(LineWidget):
         self._grows = grows
 
     def show(self, lines: Sequence[Line]) -> None:
-        """Show these lines instead."""
         height_changed = self._grows and len(lines) != len(self.lines)
         self.lines = lines
         if height_changed:
