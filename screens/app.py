@@ -20,12 +20,11 @@ from datetime import datetime
 from functools import partial, partialmethod
 from io import StringIO
 from pathlib import Path
-from threading import Event
 from time import monotonic, sleep, time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 from textual import events
 from textual.binding import BindingType
@@ -813,7 +812,7 @@ class Reading(Struct):
     feed: Feed | None = None
     progress: Progress | None = None
     error: str | None = None
-    cancelled: Event = field(default_factory=Event)
+    cancelled: bool = False
 
 
 class PastView(Struct, frozen=True):
@@ -893,26 +892,22 @@ class TimeTravel:
             feed = present.historical(reading.moment)
         except Exception as error:
             reading.error = sentence_of(error, "opening it failed", InputError, OSError)
-            self._post_progress(reading)
+            self._app.call_later(self._handle_progress, reading)
             return
 
         def on_snapshot(snapshot: Snapshot) -> None:
             reading.progress = snapshot.progress
             reading.error = snapshot.error
-            self._post_progress(reading)
-
-        reading.feed = feed
-        if not reading.cancelled.is_set():
-            feed.start(on_snapshot)
-        if reading.cancelled.is_set():
-            feed.stop()
-
-    def _post_progress(self, reading: Reading) -> None:
-        if not reading.cancelled.is_set():
             self._app.call_later(self._handle_progress, reading)
 
+        reading.feed = feed
+        if not reading.cancelled:
+            feed.start(on_snapshot)
+        if reading.cancelled:
+            feed.stop()
+
     def _handle_progress(self, reading: Reading) -> None:
-        """Handle progress of a reading; show it once it is complete."""
+        """Handle progress of a reading, unless it was cancelled; show it once it is complete."""
         if reading is not self._reading:
             return
         feed, progress = reading.feed, reading.progress
@@ -944,7 +939,7 @@ class TimeTravel:
     def _cancel_reading(self) -> None:
         reading, self._reading = self._reading, None
         if reading is not None:
-            reading.cancelled.set()
+            reading.cancelled = True
             if reading.feed is not None:
                 self._app.run_in_thread(reading.feed.stop)
 
