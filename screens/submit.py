@@ -684,10 +684,6 @@ class LaunchScreen(ConfirmationBase):
         super().on_mount()
         self._tick = self.set_interval(1.0, self._refresh_if_mounted, pause=True)
 
-    def update_pool_info(self, pool_info: PoolInfo) -> None:
-        self.pool_info = pool_info
-        self._refresh_if_mounted()
-
     @property
     def _must_replace(self) -> bool:
         return bool(self.plan.existing_files) and not self._written
@@ -1235,7 +1231,8 @@ class SubmitScreen(SnapshotScreen):
         if self.pool_info.schedd_asked is None and self.pool_info.sites_asked is None:
             self._tick.pause()
         if self._launch is not None and self._launch.is_attached:
-            self._launch.update_pool_info(self.pool_info)
+            self._launch.pool_info = self.pool_info
+            self._launch.refresh_view()
         if self.pool_info.site_names != previous.site_names:
             self._start_validation(force=True)
         self._refresh_if_mounted()

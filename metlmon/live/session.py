@@ -25,7 +25,6 @@ from metlmon.live.file_access import FsExecutor, calls_through
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
-from metlmon.model.queue import QueueSnapshot
 from metlmon.model.run import Runs
 from metlmon.remote.paths import NoAnswer
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -114,8 +113,8 @@ class PriorityLock:
             yield
 
 
-class Session:
-    """Implements :class:`metlmon.live.feed.Feed` over a :class:`DagdirReader`."""
+class Session(Feed):
+    """The feed of what a :class:`DagdirReader` reads."""
 
     FAILURE_TEXT = "reading failed and is tried again"
 
@@ -253,10 +252,6 @@ class Session:
         except NoAnswer as error:
             raise InputError(error.describe()) from None
         return HistoricalSession(reader)
-
-    def queue(self) -> QueueSnapshot:
-        """Empty: the files of a dagdir do not show the queue."""
-        return QueueSnapshot()
 
     def set_in_queue(self, present: bool) -> None:
         with self._lock.foreground():
