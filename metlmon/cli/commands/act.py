@@ -184,14 +184,15 @@ def _perform(
         print_message(f"{verb} {preview.phrase()}: {preview.refused}")
         if preview.line is not None:
             _print_note(_line_text(preview.line))
-        code = _print_results(preview, None, (), options)
-        return Exit.OK if already else code
+        _print_json(preview, (), options)
+        return Exit.OK if already else Exit.REFUSED
     for line in preview_lines(preview, request, removed):
         _print_note(line)
     if warning is not None:
         _print_note(f"warning: {warning}")
     if options.dry_run:
         request = replace(request, dry=True)
+        preview = replace(preview, request=request)
     elif not options.yes and not confirmed():
         return Exit.REFUSED
 
@@ -205,25 +206,20 @@ def _perform(
         results = client.perform(request, on_result)
     except PoolError as error:
         print_message(f"nothing was done: {error}")
-        return _print_results(preview, request, (), options, error=str(error))
+        _print_json(replace(preview, refused=str(error)), (), options)
+        return Exit.REFUSED
     if options.dry_run:
         results = tuple(result for result in results if result.reply is not ResultCode.DONE)
-    return _print_results(preview, request, results, options)
+    _print_json(preview, results, options)
+    return exit_status(results)
 
 
-def _print_results(
-    preview: ActionPreview,
-    request: ActionRequest | None,
-    results: tuple[ActionResult, ...],
-    options: argparse.Namespace,
-    error: str | None = None,
-) -> int:
-    """Print the results as JSON, if requested. Returns the exit status."""
+def _print_json(
+    preview: ActionPreview, results: tuple[ActionResult, ...], options: argparse.Namespace
+) -> None:
+    """Print the results as JSON, if requested."""
     if options.json:
-        preview = replace(preview, request=request, refused=preview.refused or error)
         print_output(ActOutput(preview=preview, answers=results))
-    performed = request is not None and error is None
-    return exit_status(results) if performed else Exit.REFUSED
 
 
 def exit_status(results: Iterable[ActionResult]) -> Exit:
