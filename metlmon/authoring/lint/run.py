@@ -61,14 +61,15 @@ def check(
     for workflow in foreign:
         findings.add("not-a-dag", display_name(dagdir, workflow.path), None, NO_NODES)
     normal_dagdir = Path(os.path.normpath(dagdir))
-    contexts = [
-        LintContext(workflow, normal_dagdir, files, settings, findings, requests)
-        for workflow in _with_subdags(workflows)
-    ]
-    by_workflow = {id(context.workflow): context for context in contexts}
-    for context in contexts:
-        for subdag in filter(None, context.workflow.subdags):
-            by_workflow[id(subdag)].outer.append(context)
+    by_workflow: dict[int, LintContext] = {}
+    pending: list[tuple[Workflow, list[LintContext]]] = [(workflow, []) for workflow in workflows]
+    for workflow, outer in pending:
+        if (context := by_workflow.get(id(workflow))) is None:
+            context = LintContext(workflow, normal_dagdir, files, settings, findings, requests)
+            by_workflow[id(workflow)] = context
+            pending += [(subdag, [context]) for subdag in filter(None, workflow.subdags)]
+        context.outer += outer
+    contexts = list(by_workflow.values())
     for context in contexts:
         for rule in RULES:
             rule.check(context)
@@ -87,18 +88,6 @@ def _dagdir_and_file(path: Path) -> tuple[Path, str | None]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     return path.parent, path.name
-
-
-def _with_subdags(workflows: list[Workflow]) -> Iterator[Workflow]:
-    """The workflows and their sub-DAGs, each once."""
-    seen: set[int] = set()
-    queue = list(workflows)
-    for workflow in queue:
-        if id(workflow) in seen:
-            continue
-        seen.add(id(workflow))
-        yield workflow
-        queue += filter(None, workflow.subdags)
 
 
 def _check_shared_files(contexts: list[LintContext], findings: Findings) -> None:
