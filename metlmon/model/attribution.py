@@ -348,7 +348,8 @@ class UnprovenJobs:
     directory's, none of that log's jobs is attributed without proof.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dags: Mapping[str, Dag], log_stats: Mapping[str, LogStats]) -> None:
+        self._dags, self._log_stats = dags, log_stats
         self.jobs_by_dag: dict[str, dict[JobKey, LoggedJob]] = {}
         self._possible_dags: dict[JobKey, tuple[str, ...]] = {}
         self._jobs_by_node: dict[tuple[str, str | None], set[JobKey]] = {}
@@ -363,11 +364,9 @@ class UnprovenJobs:
         """The jobs of DAGs that are not in this directory."""
         return self._foreign_logs.keys()
 
-    def update(
-        self, job: LoggedJob, attribution: Attribution | None, dags: Mapping[str, Dag]
-    ) -> list[JobKey]:
+    def update(self, job: LoggedJob, attribution: Attribution | None) -> list[JobKey]:
         """Update the index (None: the job was removed); return the jobs to attribute again."""
-        self._update_possible(job, attribution, dags)
+        self._update_possible(job, attribution)
         previous = self._foreign_logs.pop(job.key, frozenset())
         logs: frozenset[str] = frozenset()
         if attribution is not None and attribution.foreign:
@@ -388,9 +387,7 @@ class UnprovenJobs:
             if not other.user_logs.isdisjoint(changed_logs)
         ]
 
-    def _update_possible(
-        self, job: LoggedJob, attribution: Attribution | None, dags: Mapping[str, Dag]
-    ) -> None:
+    def _update_possible(self, job: LoggedJob, attribution: Attribution | None) -> None:
         possible = attribution.possible if attribution is not None else ()
         previous = self._possible_dags.get(job.key, ())
         if possible == previous:
@@ -409,7 +406,7 @@ class UnprovenJobs:
                 continue
             self.jobs_by_dag.setdefault(dag, {})[job.key] = job
             self._jobs_by_node.setdefault((dag, job.node_name), set()).add(job.key)
-            for file, until in enumerate(dags[dag].coverage_ends()):
+            for file, until in enumerate(self._dags[dag].coverage_ends()):
                 if submitted is not None and (until is None or until < submitted):
                     heappush(self._pending.setdefault((dag, file), []), (submitted, job.key))
 
@@ -421,18 +418,18 @@ class UnprovenJobs:
             if pending[index : index + 1] != [(time, job.key)]:
                 pending.insert(index, (time, job.key))
 
-    def pop_due(self, dags: Mapping[str, Dag], log_stats: Mapping[str, LogStats]) -> list[JobKey]:
+    def pop_due(self) -> list[JobKey]:
         """Remove and return the jobs for which a file of DAGMan or a log is now evidence.
 
         A file is evidence when it covers the submission. A job is returned once for each file.
         """
         due = []
         for (dag, file), pending in self._pending.items():
-            until = dags[dag].coverage_ends()[file] if pending else None
+            until = self._dags[dag].coverage_ends()[file] if pending else None
             while pending and until is not None and pending[0][0] <= until:
                 due.append(heappop(pending)[1])
         for log, waiting in self._pending_by_log.items():
-            last = log_stats[log].last if waiting and log in log_stats else None
+            last = self._log_stats[log].last if waiting and log in self._log_stats else None
             if last is not None:
                 count = bisect_left(waiting, (min(last, LATEST) + ONE_SECOND,))
                 due += [key for _, key in waiting[:count]]
@@ -464,7 +461,6 @@ class JobAttributor:
     def __init__(self, jobs: dict[JobKey, LoggedJob], log_stats: Mapping[str, LogStats]) -> None:
         self.attributions: dict[JobKey, Attribution] = {}
         self.changed_jobs: set[JobKey] = set()
-        self.unproven = UnprovenJobs()
         self.reused_ids = ReusedJobIds()
         """Submissions of job ids (cluster and proc) that the schedd used more than once."""
         self._jobs = jobs
@@ -472,6 +468,7 @@ class JobAttributor:
         self._dags: Mapping[str, Dag] = {}
         self._nodes: dict[NodeKey, NodeRecord] = {}
         self._groups: JobGroups
+        self.unproven = UnprovenJobs(self._dags, log_stats)
         self._procs: dict[int, list[JobKey]] = {}
         self._provisional: set[JobKey] = set()
         self._possible: dict[JobKey, set[NodeKey]] = {}
@@ -485,7 +482,7 @@ class JobAttributor:
         """Set the DAGs and their nodes, and attribute all jobs again."""
         self._dags, self._nodes, self._groups = dags, nodes, groups
         self.attributions = {}
-        self.unproven = UnprovenJobs()
+        self.unproven = UnprovenJobs(self._dags, self._log_stats)
         self._provisional = set()
         self._possible = {}
         for key in self._jobs:
@@ -534,9 +531,7 @@ class JobAttributor:
 
     def recheck(self, nodes: Iterable[NodeKey]) -> set[NodeKey]:
         """Attribute jobs for which these nodes' jobs, or DAGMan's files, are new evidence."""
-        return self.attribute_all(
-            [*self.unproven.pop_due(self._dags, self._log_stats), *self._jobs_to_recheck(nodes)]
-        )
+        return self.attribute_all([*self.unproven.pop_due(), *self._jobs_to_recheck(nodes)])
 
     def remove_job(self, job: LoggedJob) -> NodeKey | None:
         """Remove the attribution of a job; return its node, if it had one."""
@@ -545,7 +540,7 @@ class JobAttributor:
         if record is not None:
             self._drop_job(record, job)
         self._provisional.discard(job.key)
-        self.unproven.update(job, None, self._dags)
+        self.unproven.update(job, None)
         return record.key if record is not None else None
 
     def apply_script_result(self, dag_key: str | None, event: Event) -> set[NodeKey]:
@@ -597,7 +592,7 @@ class JobAttributor:
         self, clusters: Iterable[int | None] = (), of_dag: str | None = None
     ) -> set[NodeKey]:
         """Attribute jobs again after evidence on clusters or a DAG; return the changed nodes."""
-        jobs = {*self._provisional, *self.unproven.pop_due(self._dags, self._log_stats)}
+        jobs = {*self._provisional, *self.unproven.pop_due()}
         if of_dag is not None:
             jobs.update(self.unproven.jobs_by_dag.get(of_dag, ()))
         for cluster in clusters:
@@ -629,7 +624,7 @@ class JobAttributor:
             # Share one string object for equal names.
             job.node_name = with_node[0].workflow.nodes[job.node_name or ""].name
         attribution = self._find_attribution(job, with_node)
-        recheck = self.unproven.update(job, attribution, self._dags)
+        recheck = self.unproven.update(job, attribution)
         if self._is_of_no_dag(job, attribution):
             name = self._groups.place(job)
             attribution = replace(attribution, group=name)
