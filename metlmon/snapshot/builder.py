@@ -578,8 +578,8 @@ class SnapshotBuilder:
             derivation.submission_result(key),
             derivation.node_jobs(key),
             len(derivation.dags[key[0]].node_reports.get(key[1], ())),
-            # Only the wait of a job in the queue lasts up to as-of.
-            self.as_of if job is not None and job.queued else None,
+            # Only the wait of a job without an end lasts up to as-of.
+            self.as_of if job is not None and job.ended is None else None,
             self._counts(key),
             derivation.run_names[self.runs.parts[key].group],
             derivation.totals.hour_unit,

@@ -197,6 +197,7 @@ def piecewise(files: LogFiles, ends: dict[str, int], dice: random.Random) -> Fac
 @given(seed=st.integers(0, 2**32))
 @example(seed=73966)  # the jobstate log was ahead of .dagman.out, and read first
 @example(seed=4785784)  # a job that was removed before it ran
+@example(seed=823)  # a job whose end no log has, and DAGMan's files prove
 def test_prefixes_of_all_logs_in_any_chunks(dagdir: Path, seed: int) -> None:
     files, dice = growing(dagdir), random.Random(seed)
     ends = some_ends(files, dice)
