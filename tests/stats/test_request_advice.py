@@ -101,7 +101,7 @@ def test_rounded_peaks_are_upper_bounds(tmp_path: Path) -> None:
     """50 and 25 million KB, in whole MB."""
     rows = by_command(advice_of(dagdir(tmp_path, [48829, 24415, 24415, 24415, 24415])))
     assert rows["request_memory"].rounded
-    assert not by_command(advice_of(dagdir(tmp_path, [48829, 24420, 24415])))[
+    assert not by_command(advice_of(dagdir(tmp_path, [48829, 24416, 24415])))[
         "request_memory"
     ].rounded
 

@@ -66,27 +66,6 @@ def groups(found: Ledger, by: str = "site", **window: datetime) -> dict[str, Res
     return {f"{each.name} {each.ended}": each for each in resources.groups}
 
 
-@pytest.mark.parametrize(
-    ("memory", "at_most"),
-    [
-        (["48829", "97657"], ("median", "p95", "maximum")),
-        (["22554", "22555", "22556"], ()),
-        (["48829", "60001", "60002"], ()),
-        (["48829", "48830", "60002"], ()),
-        (["40001", "40002", "97657"], ("p95", "maximum")),
-        (["18"], ()),
-    ],
-)
-def test_statistic_of_rounded_figures_is_an_upper_bound(
-    memory: list[str], at_most: tuple[str, ...]
-) -> None:
-    log = Epochs()
-    for epoch, each in enumerate(memory):
-        log.begin(epoch).end(epoch, table(memory=each))
-    (group,) = groups(ledger(log)).values()
-    assert group.memory_mb.at_most == at_most
-
-
 def test_execution_counts_in_the_window_of_its_end() -> None:
     found = ledger(Epochs().begin(0).end(0, table("1", "20000", average="1")))
     noon = datetime(2026, 5, 4, 8, 30)
