@@ -99,13 +99,6 @@ def test_cores_are_cpu_time_per_execution_time(row: str) -> None:
     assert group.cpus.median == 4
 
 
-def test_cores_of_an_execution_lost_after_a_checkpoint() -> None:
-    """Its table has the time up to the last exit that the access point recorded."""
-    log = Epochs().begin(0).lose(0, four_cores(3600, "600"), at="09:00:00")
-    (group,) = groups(ledger(log)).values()
-    assert group.cpus.median == 4
-
-
 def test_use_of_gpus_is_that_of_the_last_execution() -> None:
     """Not that of an earlier one, elsewhere, while the last one runs."""
     log = Epochs().begin(0).lose(0, table(average="1.4"), at="08:20:00").run(0, "b", at="08:40:00")

@@ -189,8 +189,6 @@ CASES: list[tuple[str, str, Files]] = [
     ("bare-requirement", "train.sub:6", train("requirements = TARGET", "TARGET")),
     ("bare-requirement", "train.sub:6", train("requirements = TARGET", "(TARGET")),
     ("submit-command", "train.sub:11", described("requst_gpus = 1")),
-    ("submit-command", "train.sub:11", described("request_gpu = 1")),
-    ("submit-command", "train.sub:11", described("job_ad_file = job.ad")),
     ("bare-requirement", "train.sub:11", described('GLIDEIN_ResourceName == "Delta-GPU"')),
     ("submit-syntax", "train.sub:4", train("request_gpus = 1", "request_gpus 1\nrequest_gpus = 1")),
     (
