@@ -253,7 +253,6 @@ def test_no_option_takes_credentials() -> None:
     assert not [name for name in names if "token" in name or "password" in name]
 
 
-@pytest.mark.parametrize("way", ["address", "settings token"], indirect=True)
 def test_process_list_has_no_credentials(way: Way, tracker: FaultyTracker, dagdir: Path) -> None:
     if not Path("/proc/self/cmdline").exists():
         pytest.skip("no /proc")
