@@ -157,7 +157,7 @@ def test_maximised_metric(capsys: Captured, tmp_path: Path) -> None:
 def test_ensemble_without_a_sweep_is_one_sentence(capsys: Captured, tmp_path: Path) -> None:
     file = tmp_path / "x.journal"
     demo = FIXTURES / "demo"
-    assert "optuna: no sweep" in usage_error("export --to optuna", capsys, demo, "--out", file)
+    assert "No sweep here" in usage_error("export --to optuna", capsys, demo, "--out", file)
     assert not file.exists()
     inside = usage_error("export --to optuna", capsys, demo, "--out", demo / "x.journal")
     assert "in the dagdir" in inside

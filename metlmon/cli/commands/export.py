@@ -201,7 +201,7 @@ def _export_optuna(options: argparse.Namespace) -> int:
     check_metric(options.metric, stats)
     sweep = grid(stats, GridChoice(metric=options.metric))
     if not sweep.has_sweep:
-        raise InputError(no_sweep_lines()[0].replace("No sweep here", "--to optuna: no sweep here"))
+        raise InputError(f"--to optuna: {no_sweep_lines()[0]}")
     if sweep.goal is None:
         raise InputError(
             f"--to optuna: no direction of {plain(sweep.metric, 80)} is better; name another "
