@@ -699,22 +699,13 @@ class Dag:
         newest = next(self._accepted_processes(), None)
         return newest is not None and newest.aborted
 
-    def submission_count(self, node: str) -> int:
-        """Number of reported submissions of a node, up to the cut."""
-        return len(
-            {
-                report.cluster
-                for report in self._submissions(node)
-                if report.epoch is None or self.is_after_cut(report.epoch) is False
-            }
-        )
-
-    def last_cluster(self, node: str) -> int | None:
-        """The cluster that DAGMan submitted last for the node; None if not reported.
-
-        The schedd numbers clusters in order, and either of two files may be ahead.
-        """
-        return max((report.cluster or 0 for report in self._submissions(node)), default=None)
+    def submitted_clusters(self, node: str) -> set[int]:
+        """The clusters that DAGMan submitted for a node, as reported up to the cut."""
+        return {
+            report.cluster or 0
+            for report in self._submissions(node)
+            if report.epoch is None or self.is_after_cut(report.epoch) is False
+        }
 
     def _submissions(self, node: str) -> list[NodeReport]:
         reports = self.node_reports.get(node, ())

@@ -379,7 +379,7 @@ class SnapshotBuilder:
             stopped_by=gate.stopped.rule if gate is not None and gate.stopped else None,
             reason=self._reason(key),
             failed_ancestor=state.failed_ancestor,
-            submissions=len(submissions) or derivation.dags[dag].submission_count(key[1]),
+            submissions=len(submissions or derivation.dags[dag].submitted_clusters(key[1])),
         )
 
     def _reason(self, key: NodeKey) -> str | None:
@@ -609,7 +609,9 @@ class SnapshotBuilder:
                 totals.add(execution, unit.weight(execution.gpus, execution.cpus))
         wait, transfer, seconds = self._phases(fields["job"])
         success = self._success(key)
-        is_done, dag = state.state is State.COMPLETED, derivation.dags[key[0]]
+        is_done = state.state is State.COMPLETED
+        # The schedd numbers clusters in order, and either of two files may be ahead.
+        last_reported = max(derivation.dags[key[0]].submitted_clusters(key[1]), default=None)
         return Epoch(
             **fields,
             uuid=run.uuid,
@@ -620,7 +622,7 @@ class SnapshotBuilder:
             counts=self._counts(key),
             failure=self.failure(key),
             first_submitted=derivation.first_submission(key),
-            cluster=state.job.cluster if state.job else dag.last_cluster(key[1]),
+            cluster=state.job.cluster if state.job else last_reported,
             proc=state.job.proc if state.job else None,
             completed=_ended(derivation, key, state, success) if is_done else None,
             success=success,

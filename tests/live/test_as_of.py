@@ -57,6 +57,7 @@ RESCUED = [
 ]
 
 OTHERS = ("jobstate.log", ".status")
+RESCUES = (".rescue001", ".rescue002")
 
 
 @pytest.mark.parametrize(
@@ -108,17 +109,20 @@ def test_jobstate_log_alone_has_each_dagman(tmp_path: Path) -> None:
     assert str(status.dags[0].ended) == "2026-11-21 09:44:02"
 
 
+def test_epoch_has_no_cluster_that_dagman_submits_later(tmp_path: Path) -> None:
+    builder = read(laid_out("rescue", tmp_path), RESCUED[0]).snapshot_builder()
+    epochs = [epoch for run in builder.status().runs for epoch in builder.run_view(run.key).epochs]
+    assert {epoch.cluster for epoch in epochs} == {None}
+
+
 def test_dagman_log_and_jobstate_log_are_one_dagman(tmp_path: Path) -> None:
-    without = (".dagman.out", ".metrics", ".status", "metl.log", ".nodes.log")
+    without = (".dagman.out", ".metrics", ".status", "metl.log", ".nodes.log", *RESCUES)
     path = laid_out("rescue", tmp_path, *without)
-    for rescue in path.glob("*.rescue*"):
-        rescue.unlink()
     assert read(path, "2026-11-21T09:43:40").ensemble.clock.has_offset
 
 
 def test_files_without_a_known_time_are_left_out(tmp_path: Path) -> None:
-    without = (*OTHERS, ".dagman.out", ".dagman.log")
-    path = laid_out("rescue", tmp_path, *without, z_stamps=False)
+    path = laid_out("rescue", tmp_path, *OTHERS, ".dagman.out", ".dagman.log", z_stamps=False)
     reader = read(path, "2026-11-21T09:43:40")
     status = reader.snapshot_builder().status()
     assert not reader.ensemble.clock.has_offset
@@ -131,8 +135,7 @@ def test_files_without_a_known_time_are_left_out(tmp_path: Path) -> None:
 
 
 def test_files_far_from_the_time_are_placed_without_a_zone(tmp_path: Path) -> None:
-    without = (*OTHERS, ".dagman.out", ".dagman.log")
-    path = laid_out("rescue", tmp_path, *without, z_stamps=False)
+    path = laid_out("rescue", tmp_path, *OTHERS, ".dagman.out", ".dagman.log", z_stamps=False)
     for moment in ("2026-11-20T20:00:00", "2026-11-23T00:00:00"):
         reader = read(path, moment)
         assert claims(reader)[1:] == claims(read(path, moment, ZoneInfo("UTC")))[1:]
@@ -151,11 +154,9 @@ def test_undated_rescue_file_is_left_out_of_the_past(tmp_path: Path) -> None:
 
 def test_metrics_of_another_dagman_give_no_offset(tmp_path: Path) -> None:
     """Its job is not in ``.dagman.log``."""
-    path = laid_out("rescue", tmp_path, *OTHERS, ".dagman.out", z_stamps=False)
+    path = laid_out("rescue", tmp_path, *OTHERS, ".dagman.out", *RESCUES, z_stamps=False)
     metrics = path / "ens.dag.metrics"
     metrics.write_bytes(metrics.read_bytes().replace(b'"436"', b'"435"'))
-    for rescue in path.glob("*.rescue*"):
-        rescue.unlink()
     assert not read(path, "2026-11-21T09:44:10").ensemble.clock.has_offset
 
 
