@@ -370,17 +370,21 @@ class NodeResolver:
         )
 
     def _rescue_report(self) -> NodeReport | None:
-        """The failure of a node with a POST script, if the newest rescue file reports one.
+        """The failure of a node that the newest rescue file reports, if its job does not show it.
 
-        If the node's job succeeded, its POST script failed.
+        If the node's job succeeded, its POST script failed. A later DAGMan may have run a node
+        without a job again.
         """
-        rescue = self._dag.current_rescue()
-        if self._node.post is None or rescue is None or rescue.created is None:
-            return None
-        if self._node.name not in rescue.failed:
+        rescue, is_job_here = self._dag.current_rescue(), self._result is not None
+        if rescue is None or rescue.created is None or self._node.name not in rescue.failed:
             return None
         time = self._dag.clock.to_local(rescue.created.timestamp())
-        return NodeReport(MessageKind.NODE_FAILED, time, text=failure_text("post", None))
+        if is_job_here:
+            post = NodeReport(MessageKind.NODE_FAILED, time, text=failure_text("post", None))
+            return post if self._node.post is not None else None
+        starts, may_run = self._dag.run_starts(), self._alive or self._record.possible
+        is_over = time is not None and starts and max(starts) <= time and not may_run
+        return NodeReport(MessageKind.NODE_FAILED, time) if is_over else None
 
     def _post_result(self) -> PostResult | None:
         """The newest POST script's result, if it may be that of the last submission."""
@@ -505,6 +509,7 @@ class NodeResolver:
 
     def _resolve_without_job(self) -> NodeState:
         """The state of a node without a job in any log."""
+        self._report = self._report or self._rescue_report()
         state, since = self._state_without_job()
         if self._record.possible and state is State.WAITING and not any(self._dag.coverage_ends()):
             # A job in the log may be its own, and no file of DAGMan lists what was submitted.

@@ -3,6 +3,7 @@ they end: DAGs of a real pool (HTCondor 23.9.6), and DAGMan's messages as it wri
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.row_text import state_reason
 from tests.conftest import Shared
 from tests.support.event_logs import Log, Out, read_ensemble
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 
 STATUSES = {5: State.COMPLETED, 6: State.FAILED, 7: State.FUTILE, 0: State.WAITING}
@@ -57,9 +59,8 @@ def test_nodes_agree_with_dagmans_status_file(failures: Path) -> None:
 
 
 def test_nodes_are_the_same_from_dagmans_log(failures: Path, tmp_path: Path) -> None:
-    for file in failures.iterdir():
-        if file.name != "m.dag.status":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
+    without = shutil.ignore_patterns("m.dag.status")
+    shutil.copytree(failures, tmp_path, ignore=without, dirs_exist_ok=True)
     whole, partial = read_dagdir(failures), read_dagdir(tmp_path)
     for name in whole.dags["m.dag"].workflow.nodes:
         ours, theirs = partial.node_row(("m.dag", name)), whole.node_row(("m.dag", name))
@@ -75,6 +76,18 @@ def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
         (1, "pre", "PRE script no.sh failed with status 9"),
         (1, "submit", "Job submit failed: on Line 8 of bad.sub"),
     ]
+
+
+@pytest.mark.parametrize(("again", "state"), [(False, State.FAILED), (True, State.UNKNOWN)])
+def test_rescue_file_names_nodes_that_failed(tmp_path: Path, again: bool, state: State) -> None:
+    """Their PRE scripts did, says ``.dagman.out``, which is not here."""
+    for name in ("t.dag", "t.dag.dagman.log", "t.dag.rescue001"):
+        shutil.copy(FIXTURES / "script-output" / name, tmp_path)
+    log = tmp_path / "t.dag.dagman.log"
+    newer = log.read_text().replace("(001", "(002").replace(" 20:", " 21:")
+    log.write_text(log.read_text() + newer * again)
+    builder = read_dagdir(tmp_path)
+    assert [builder.node_row(("t.dag", name)).state for name in "ac"] == [state] * 2
 
 
 # --- written histories --------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -108,15 +107,3 @@ def test_lost_longer_execution_is_not_hidden_compute(shared: Shared, capsys: Cap
     assert epoch["checkpoint"]["site"] == "SITE-B"
     (entry,) = read_dagdir(Path(path)).ledger().epochs
     assert (entry.site, entry.longest_site, entry.hidden) == ("SITE-B", "SITE-A", False)
-
-
-def test_hold_lasts_until_its_release(shared: Shared) -> None:
-    aws = builder_of(shared("examples/metl-aws")).ledger()
-    # The eviction that came with this hold has the same second.
-    (job,) = [job for job in aws.jobs if job.job == (12713917, 0)]
-    (hold,) = job.holds
-    assert (hold.start, hold.end) == (
-        datetime(2025, 11, 12, 16, 40, 10),
-        datetime(2025, 11, 13, 9, 22, 27),
-    )
-    assert hold.seconds == 60137
