@@ -343,7 +343,7 @@ class TimeAxis:
 def _lanes(
     ledger: Ledger,
     jobs: Iterable[Job],
-    executions: Iterable[Execution],
+    executions: Sequence[Execution],
     last: datetime,
     position: Position,
 ) -> tuple[Lane, ...]:
@@ -358,8 +358,9 @@ def _lanes(
         for key, group in group_by(jobs, lambda job: job.key if job.key in runs else NO_RUN).items()
     }
     lanes = [_lane(run.key, run, spans.get(run.key, ())) for run in ledger.runs]
-    if spans.get(NO_RUN):
-        lanes.append(_lane(NO_RUN, None, spans[NO_RUN]))
+    # A job that took no time has executions, but no span.
+    if spans.get(NO_RUN) or any(entry.key not in runs for entry in executions):
+        lanes.append(_lane(NO_RUN, None, spans.get(NO_RUN, ())))
     return tuple(lanes)
 
 

@@ -244,6 +244,8 @@ def test_jobs_of_no_run_have_a_lane() -> None:
     assert [lane.key for lane in made.lanes] == ["a", NO_RUN]
     assert made.lanes[0].spans == ()
     assert [span.job for span in made.lanes[1].spans] == [(7, 0)]
+    brief = replace(execution(8, 9, 9, Outcome.GOOD), key=None)
+    assert build_timeline(ledger([dagman], [brief], as_of=9)).lanes[1].key == NO_RUN
 
 
 def test_earlier_time_does_not_reverse_the_axis() -> None:
