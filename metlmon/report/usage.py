@@ -183,7 +183,8 @@ def _time_span(ledger: Ledger, window: TimeWindow) -> _Span | None:
     ]
     first, last = min([first, *plausible]), max([last, *plausible])
     first, last = max(first, window.since or first), min(last, window.until or last)
-    return (first, last) if first < last and last - first < LONGEST_SERIES else None
+    is_empty = first >= last and not window.unbounded
+    return None if is_empty or last - first >= LONGEST_SERIES else (first, last)
 
 
 def _unit(span: _Span | None, days: int, weeks: int) -> Unit:

@@ -205,13 +205,17 @@ def test_resource_usage_with_upper_bounds() -> None:
 
 
 def test_times_centuries_apart() -> None:
-    log = (
-        Log().submit(77, NODE, at="0001-01-01 00:00:00").submit(78, NODE, at="2025-11-01 10:00:00")
-    )
+    log = Log().submit(77, NODE, at="0001-01-01 00:00:00")
+    log.submit(78, NODE, at="2025-11-01 10:00:00")
     log.execute(78, at="2025-11-01 11:00:00").terminate(78, at="2025-11-01 12:00:00")
     usage = usage_of_log(log)
     assert (usage.series, usage.periods) == (None, ())
     assert usage.total.totals.hours.goodput == 1
+
+
+def test_ensemble_of_one_second_has_a_day() -> None:
+    log = Log().submit(77, NODE, at=(noon := "2025-11-01 12:00:00")).execute(77, at=noon)
+    assert [total.totals.executions for _, total in usage_of_log(log).periods] == [1]
 
 
 def test_window_that_ends_at_midnight() -> None:
