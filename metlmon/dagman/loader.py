@@ -485,7 +485,8 @@ class _WorkflowLoader:
             dir=(posixpath.join(scope.dir, command.dir or "") if scope.dir else command.dir)
             or None,
             noop=command.noop,
-            done=command.done and command.kind in _CAN_BE_DONE,
+            # DAGMan keeps a list of these for each DAG, and reads that of the DAG itself alone.
+            done=command.done and command.kind in _CAN_BE_DONE and not scope.prefix,
         )
         scope.add(key, node)
         if command.kind is NodeKind.SUBDAG:

@@ -62,9 +62,10 @@ def test_nested_splices_join_their_names():
         "JOB first x NOOP\nSPLICE X x.dag\nSPLICE Y x.dag\nPARENT first CHILD X\n"
         "PARENT X CHILD Y\nVARS X+P+inner2 v=1\n",
         x_dag="SPLICE P p.dag\nJOB last x NOOP\nPARENT P CHILD last",
-        p_dag="JOB inner1 x NOOP\nJOB inner2 x NOOP\n",
+        p_dag="JOB inner1 x NOOP DONE\nJOB inner2 x NOOP\n",
     )
     assert [(p.kind, p.line, p.error) for p in flow.problems] == [("splice-node", 6, False)]
+    assert not flow.nodes["X+P+inner1"].done
     assert set(flow.nodes) == {
         "first",
         *(f"{s}+{n}" for s in "XY" for n in ("last", "P+inner1", "P+inner2")),
