@@ -392,7 +392,7 @@ _EXPLAINS_NOTHING: Final = (
     r"the following |Job submit attempts |job \S+ not found!$|Aborting DAG)|"
     r"(?:From submit: )?(?:ERROR: )?Failed to parse command file|Failed to parse dag file|"
     r"Error: (?:Job|PRE|POST|HTCondor) |Job submit |submit command was|Submitting|Running: |"
-    r"Warning: failed to get attribute|Can't open directory|Note: |DAG status: |"
+    r"Warning: failed to get attribute|Can't open directory|Node Status: |Note: |DAG status: |"
     r"DAGMan Runtime|Done +Pre |Shortcutting |(?:\(obsolete\) )?\[-|"
     r"\w+(?: \(\w+\))? setting: "
 )

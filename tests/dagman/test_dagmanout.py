@@ -215,6 +215,7 @@ def test_final_list_of_failed_nodes_is_read() -> None:
         b"          Error: Job proc (43.0.0) failed with status 3 (after 2 node retries)",
         b"Job Submit File: a.sub",
         b"---------------------------------------\t<END>",
+        b"**** condor_scheduniv_exec.42.0 (condor_DAGMAN) pid 9 EXITING WITH STATUS 1",
     )
     assert result == [
         DagmanMessage(
@@ -223,7 +224,8 @@ def test_final_list_of_failed_nodes_is_read() -> None:
             "A",
             value=3,
             text="Job proc (43.0.0) failed with status 3 (after 2 node retries)",
-        )
+        ),
+        DagmanMessage(Kind.EXITED, NOON, cluster=42, value=1),
     ]
 
 
