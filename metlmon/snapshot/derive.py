@@ -733,6 +733,10 @@ class Derivation:
             return
         if attribution.dag is None and not is_epoch(name, self.ensemble.settings):
             return
+        begun = self.dags[attribution.dag].last_fresh_start() if attribution.dag else None
+        if begun is not None and job.submitted is not None and job.submitted < begun:
+            # Its DAG file was changed since, and submitted again.
+            return
         names = self.unknown_nodes.setdefault(attribution.dag or "", set())
         if len(names) < MAX_UNKNOWN_NODES:
             names.add(name)

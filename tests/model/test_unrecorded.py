@@ -206,8 +206,7 @@ def test_dag_file_with_another_number_of_nodes_is_reported(tmp_path: Path, file:
     copy = Copy(tmp_path, DAG, file)
     more = b"\nJOB run4-train_epoch0 delta_train.sub\n"
     copy.write(DAG, (tmp_path / DAG).read_bytes() + more)
-    status = copy.status()
-    changed = notice(status, "dag-file-changed")
+    changed = notice(copy.status(), "dag-file-changed")
     assert changed.file == DAG
     assert f"{file} counts 16 nodes, it has 17" in changed.text
 
@@ -218,6 +217,12 @@ def test_dag_file_with_other_node_names_is_reported(tmp_path: Path, file: str) -
     copy.change(DAG, "run2-", "run7-")
     changed = notice(copy.status(), "dag-file-changed")
     assert f"{file} has nodes that are not in it: run2-train_epoch" in changed.text
+
+
+def test_nodes_of_earlier_dagmans_alone_are_no_change(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, DAG, SUB, OUT, "metl.log")
+    copy.change(DAG, "run0-", "run7-")
+    assert all(each.kind != "dag-file-changed" for each in copy.status().warnings)
 
 
 @pytest.mark.parametrize("name", ["demo", "rescue", "scripts", "gated", "machines", "shared-log"])
