@@ -1094,7 +1094,7 @@ class NodeStateTable:
         run_start, aborted = self.inputs.last_fresh_start, self.inputs.aborted
         if run_start is not None and state.since is not None and state.since < run_start:
             return False
-        return has_failed(state, aborted and self._dag.facts.has_final) and not state.can_retry
+        return has_failed(state, aborted and self._dag.facts.has_final)
 
 
 def infer_done(
@@ -1126,8 +1126,10 @@ def has_failed(state: NodeState, aborted: bool = False) -> bool:
 
     A node whose job a user removed has failed, one whose job was removed with its DAG has
     not, unless ``aborted``: ABORT-DAG-ON ended the DAG and its FINAL node runs, so that
-    DAGMan keeps reading logs.
+    DAGMan keeps reading logs. Nor has one with retries left, although its DAG was removed.
     """
+    if state.can_retry:
+        return False
     if state.state is State.REMOVED:
         return aborted or state.job is None or not state.job.removed_with_dag
     return state.state is State.FAILED

@@ -23,25 +23,26 @@ SWEPT = (
 )
 
 
-def failed(log: Log) -> int:
-    (row,) = read_ensemble(DAG, log, out=Out().start(at="09:59:00")).builder().status().dags
+def failed(log: Log, dag: str = DAG) -> int:
+    out = Out().start(at="09:59:00").exit(2, "11:00:00")
+    (row,) = read_ensemble(dag, log, out=out).builder().status().dags
     return row.nodes_failed
 
 
 @pytest.mark.parametrize("reason", SWEPT)
-def test_jobs_removed_with_their_dag_are_not_failures(reason: str) -> None:
+def test_jobs_removed_with_their_dag_are_not_failures_nor_retried(reason: str) -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00").submit(78, "run1-train_epoch0")
     log.submit(79, "run2-train_epoch0").execute(77).execute(78).execute(79)
     log.terminate(79, 1).remove(78, reason="via condor_rm (by user ada)")
     log.remove(77, reason=reason)
     assert failed(log) == 2
-
-
-@pytest.mark.parametrize("reason", SWEPT)
-def test_job_removed_with_its_dag_is_not_retried(reason: str) -> None:
-    log = Log().submit(77, "run0-train_epoch0", at="10:00:00").remove(77, reason=reason)
     result = read_ensemble(DAG + "RETRY ALL_NODES 1\n", log, out=Out().start(at="09:59:00"))
     assert result.node("run0-train_epoch0", live=True) is State.REMOVED
+
+
+def test_node_with_retries_left_has_not_failed_in_a_removed_dag() -> None:
+    log = Log().submit(77, "run0-train_epoch0", at="10:00:00").execute(77).terminate(77, 3)
+    assert (failed(log), failed(log, f"{DAG}RETRY ALL_NODES 1\n")) == (1, 0)
 
 
 def test_job_removed_after_its_end_has_succeeded(tmp_path: Path) -> None:
