@@ -345,12 +345,8 @@ def dag_file_paths(dagdir: Path) -> list[Path]:
 
 def read_ahead(dagdir: Path) -> None:
     """Read the first files of a dagdir together, if reading each alone would take a round trip."""
-    filesystem.read_ahead(dagdir, _read_first(dagdir), LARGEST_READ_AHEAD)
-
-
-def _read_first(dagdir: Path) -> Iterator[Path]:
-    names = (name for name in _listing(dagdir) if _READ_FIRST.search(name))
-    yield from (dagdir / name for name in islice(names, MAX_READ_AHEAD))
+    names = islice(filter(_READ_FIRST.search, _listing(dagdir)), MAX_READ_AHEAD)
+    filesystem.read_ahead(dagdir, (dagdir / name for name in names), LARGEST_READ_AHEAD)
 
 
 NO_NODES: Final = "not a DAG file: no line of it is a JOB or any other node"

@@ -415,6 +415,8 @@ class Dag:
         process.ended, process.end, process.status = True, line.time, line.value
         if line.value is None:
             process.crash = line.text or ""
+        elif process.aborted and process.restarts:
+            process.crash = f"ABORT-DAG-ON: HTCondor starts it again after exit status {line.value}"
         elif process.pre_completed is None and process.total is None:
             # Before its first submission it fails only if it rejects its files.
             process.error = process.error or line.text
@@ -833,6 +835,8 @@ class Dag:
     def _ended_by_epoch(self) -> tuple[DagState, datetime | None] | None:
         """The end by files with seconds since 1970, if they belong to the newest run."""
         run, metrics = self.current_run(), self.metrics
+        if metrics is not None and is_restart_status(metrics.exitcode or 0):
+            metrics = None
         if metrics is not None and metrics.end is not None and self.wrote_metrics(run):
             time = self.clock.to_local(metrics.end)
             if metrics.dag_status == DAG_REMOVED:

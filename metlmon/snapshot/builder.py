@@ -1051,7 +1051,8 @@ def _missing_files(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
 
 def _lost_rescue(dag: Dag) -> Iterator[Notice]:
     """Warn if the newest rescue file that DAGMan wrote since its last start is missing."""
-    times = {name: when for name, when in dag.out_times.written.items() if not _is_cut(dag, when)}
+    cut = dag.cut or datetime.max
+    times = {name: when for name, when in dag.out_times.written.items() if when <= cut}
     newest = max(times, key=lambda name: times[name], default=None)
     if newest is None:
         return
@@ -1062,10 +1063,6 @@ def _lost_rescue(dag: Dag) -> Iterator[Notice]:
     if last is None or last.start is None or last.start <= times[newest]:
         text = f"DAGMan wrote it at {moment(times[newest])}, and it is not here"
         yield Notice("missing-rescue", newest, None, f"{text}; put it beside the DAG file")
-
-
-def _is_cut(dag: Dag, when: datetime) -> bool:
-    return dag.cut is not None and when > dag.cut
 
 
 def _nodes(number: int) -> str:
@@ -1105,7 +1102,8 @@ def _first_name(names: Collection[str]) -> str:
 def _outdated_files(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
     """Warn if a DAGMan was active after the end that its files report."""
     ending = dag.end_state()
-    if ending is not None and ending[1] is None and _has_queued(derivation, dag):
+    queued = map(derivation.attributions.get, derivation.totals.queued)
+    if ending is not None and ending[1] is None and any(a and a.dag == dag.key for a in queued):
         text = (
             "its DAGMan ended by its files, at a time that is unknown without --tz, and jobs "
             "of it are in the queue by the logs: one of them is older than the others"
@@ -1117,11 +1115,6 @@ def _outdated_files(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
             "files of a later DAGMan are not here, or older than the others"
         )
         yield Notice("log-behind", dag.file, None, text)
-
-
-def _has_queued(derivation: Derivation, dag: Dag) -> bool:
-    attributions = map(derivation.attributions.get, derivation.totals.queued)
-    return any(found is not None and found.dag == dag.key for found in attributions)
 
 
 def _other_dag_notice(dag: Dag, text: str) -> Notice:

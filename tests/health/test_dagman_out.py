@@ -263,6 +263,8 @@ def test_full_disk_is_log_damage(shared: Shared) -> None:
 # --- DAGMan crashes, or waits for ever --------------------------------------------------------
 
 CRASH = 'ERROR "Assertion ERROR on (node->_queuedNodeJobProcs >= 0)" at line 4261 in file dag.cpp'
+EXIT = "**** condor_scheduniv_exec.103.0 (condor_DAGMAN) pid 9 EXITING WITH STATUS "
+ABORT = "Aborting DAG because we got the ABORT exit value from a job"
 START = "** condor_scheduniv_exec.103.0 (CONDOR_DAGMAN) STARTING UP"
 
 
@@ -310,7 +312,10 @@ def test_repeated_crashes_of_dagman_are_reported(shared: Shared, capsys: Capture
         # Without a message, together with the first one.
         (crashes(6, ""), 6),
         (crashes(2, ""), None),
-        (crashes(4, "**** condor_dagman (condor_DAGMAN) pid 9 EXITING WITH STATUS 3"), None),
+        (crashes(4, f"{EXIT}3"), None),
+        # The schedd's on_exit_remove: recorded, 17 times in five minutes.
+        (crashes(4, f"{ABORT}\n{DAY} 10:00:01 {EXIT}11"), 4),
+        (crashes(4, f"{ABORT}\n{DAY} 10:00:01 {EXIT}1"), None),
     ],
 )
 def test_crashes_in_a_row_count(tmp_path: Path, lines: list[str], number: int | None) -> None:
@@ -335,10 +340,7 @@ def test_end_of_a_job_that_dagman_missed(shared: Shared) -> None:
     assert status.epoch_states[State.POST] == status.epoch_states[State.COMPLETED] == 0
 
 
-PENDING = (
-    "12:20:05 Pending DAG nodes:",
-    "12:20:05   Node a, HTCondor ID 101, status STATUS_{}",
-)
+PENDING = ("12:20:05 Pending DAG nodes:", "12:20:05   Node a, HTCondor ID 101, status STATUS_{}")
 AFTER_THE_END = {
     "": ((), False),
     "submitted": (tuple(line.format("SUBMITTED") for line in PENDING), True),
@@ -431,9 +433,7 @@ def test_failed_submission_has_its_reason(shared: Shared) -> None:
     assert "/home/alice/ens/data/protein.tar.gz" in entry.text
     assert "submit description" not in entry.advice
     assert not [note for note in builder.notices() if "errno=0 Success" in note.text]
-
-
-def test_failed_submission_has_the_output_of_condor_submit(shared: Shared) -> None:
+    # That of condor_submit is in its output.
     health = health_of(read_dagdir(shared("cases/submit-error-text-lost/dagdir"), live=False))
     entry = only(health, "submit-failed")
     assert "can't open file nothing.txt: No such file or directory" in entry.text
@@ -555,8 +555,6 @@ def test_old_log_has_its_year(shared: Shared, tmp_path: Path) -> None:
 
 
 HOST = "<10.0.0.9:9618?addrs=10.0.0.9-9618&alias=ap.example.edu>"
-
-
 SUBMITTED = f"Job submitted from host: {HOST}\n    DAG Node: a\n...\n"
 OTHER_YEAR = f"000 (7.000.000) 06/01 10:00:00 {SUBMITTED}"
 YEARLESS = (

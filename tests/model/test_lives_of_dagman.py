@@ -128,10 +128,7 @@ def test_older_life_may_end_after_the_next_begins(old: str) -> None:
         ),
         # The schedd was restarted: 001 again, with no 004 between.
         (begun(100, "09:00:00").execute(100, gpus=None), (DagState.RUNNING, 100, 1, 0)),
-        (
-            begun(100, "09:00:00").evict(100).hold(100).remove(100),
-            (DagState.REMOVED, 100, 1, 0),
-        ),
+        (begun(100, "09:00:00").evict(100).hold(100).remove(100), (DagState.REMOVED, 100, 1, 0)),
     ],
 )
 def test_lives_from_the_job_log_alone(log: Log, expected: tuple[DagState, int, int, int]) -> None:
@@ -145,10 +142,8 @@ def test_lives_from_the_job_log_alone(log: Log, expected: tuple[DagState, int, i
 
 def test_submissions_are_counted_by_clusters() -> None:
     """The schedd was restarted twice during the first life."""
-    out = (
-        Out().start("09:00:01", cluster=100).exit(3, "09:30:00", 100).start("09:40:00", cluster=100)
-    )
-    out.recovery()
+    out = Out().start("09:00:01", cluster=100).exit(3, "09:30:00", 100)
+    out.start("09:40:00", cluster=100).recovery()
     out.start("10:00:00", cluster=100).recovery()
     out.exit(1, "10:30:00", 100).start("11:00:00", cluster=102)
     dag = row(read_ensemble(DAG, out=out))
@@ -187,12 +182,13 @@ def test_held_dagman_is_alive_and_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize("logged", [True, False])
-def test_exit_status_3_is_a_restart(logged: bool) -> None:
+@pytest.mark.parametrize("status", [3, 11])  # 11: that of ABORT-DAG-ON
+def test_exit_status_above_2_is_a_restart(logged: bool, status: int) -> None:
     log = begun(100, "09:00:00")
-    out = Out().start("09:00:01", cluster=100).exit(3, "10:00:00", 100)
+    out = Out().start("09:00:01", cluster=100).exit(status, "10:00:00", 100)
     if logged:
         log.evict(100, at="10:00:00")
-    result = read_ensemble(DAG, log, out=out)
+    result = read_ensemble(DAG, log, out=out, metrics=metrics(3, exitcode=status))
     dag = row(result)
     assert (dag.state, dag.ended) == (DagState.RESTARTING, None)
     assert exits(result, "failed") is exits(result, "held") is None
@@ -229,14 +225,14 @@ def test_removal_is_never_a_failure_while_files_are_written(dag: str, state: Dag
 # --- ABORT-DAG-ON with a FINAL node -------------------------------------------------------
 
 
-def metrics(status: int, cluster: int = 100, rescue: int = 0) -> bytes:
+def metrics(status: int, cluster: int = 100, rescue: int = 0, exitcode: int = 0) -> bytes:
     return json.dumps(
         {
             "client": "condor_dagman",
             "version": "23.9.6",
             "start_time": 1777885201.0,
             "end_time": 1777888800.0,
-            "exitcode": 0,
+            "exitcode": exitcode,
             "dagman_id": str(cluster),
             "rescue_dag_number": rescue,
             "DagStatus": status,
