@@ -107,8 +107,7 @@ class LoggedExecution(Struct):
     ``requeued``: it ended by itself, and the job's on_exit_remove put the job back into the queue.
     ``bytes_*``: ``Run Bytes`` of the event that ended it, ``usage``: its table.
     ``checkpoint``: when its last checkpoint was stored, at its end at the latest; None without one,
-    or if it completed its job. ``disconnected``: since when its access point has had no connection
-    to it.
+    or if it completed its job. ``disconnected``: since when the connection to it has been lost.
     """
 
     start: datetime
@@ -242,8 +241,8 @@ def fold(
     """Fold ``events`` of one job, in log order, into its history.
 
     ``checkpoint_codes``: return values that mean "checkpointed, to be run again"; an execution
-    that ends with one is good. ``events`` excludes 006; ``last_image`` is the time of the
-    newest 006, which like any event shows that the job is connected.
+    that ends with one is good. ``events`` excludes 006; ``last_image``: the time of the newest 006,
+    which like any event shows that the job is connected.
     """
     history = JobHistory()
     for event in events:
@@ -407,21 +406,23 @@ def _last_checkpoint(
 ) -> datetime | None:
     """When an execution that ends at ``time`` stored its last checkpoint.
 
-    An output transfer after which the execution continued is the upload of a checkpoint. The last
-    one before a 005 is the job's output. One at the moment of any other end belongs to that end
-    (``when_to_transfer_output = ON_EXIT_OR_EVICT``), which HTCondor does not count as a checkpoint
-    (``notifySuccessfulEvictionCheckpoint`` in ``vanilla_proc.cpp``).
+    An output transfer after which the execution continued, if only to the next transfer, is the
+    upload of a checkpoint. The last one before a 005 is the job's output. The last one, at the
+    moment of any other end, belongs to that end (``when_to_transfer_output = ON_EXIT_OR_EVICT``):
+    no checkpoint for HTCondor (``notifySuccessfulEvictionCheckpoint`` in ``vanilla_proc.cpp``).
     """
     # A job that failed has no output with ``when_to_transfer_output = ON_SUCCESS``.
     limit = LATE_TRANSFER if execution.outcome is Outcome.FAILED else END_OF_TRANSFER
+    has_continued = False
     for span in reversed(history.transfers):
         # The one that the end interrupts has no end of its own yet.
         ended = span.end or time
         if span.direction != "output" or ended < execution.start:
             return None
-        if span.outcome == "ok" and time - ended > limit:
+        if span.outcome == "ok" and (has_continued or time - ended > limit):
             return ended
-        limit = END_OF_TRANSFER
+        # Without its start it may be the end of the one before.
+        limit, has_continued = END_OF_TRANSFER, span.start is not None
     return None
 
 
@@ -690,8 +691,7 @@ def _by_eviction(history: JobHistory, event: Event, hold: Held) -> tuple[Event, 
 
 def _was_held(execution: LoggedExecution) -> bool:
     """Whether the code of an eviction is that of a hold."""
-    code = execution.code
-    return execution.outcome is _EVICTED and code is not None and 0 < code < FIRST_VACATE_CODE
+    return execution.outcome is _EVICTED and 0 < (execution.code or 0) < FIRST_VACATE_CODE
 
 
 def _copy_hold_reason(execution: LoggedExecution, time: datetime, hold: Held) -> None:

@@ -49,6 +49,7 @@ def hours(log: Log) -> tuple[float, float]:
 # --- stored checkpoints -----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
 @pytest.mark.parametrize(
     "end",
     [
@@ -56,33 +57,24 @@ def hours(log: Log) -> tuple[float, float]:
         lambda log: log.evict(77, None, at="13:00:00"),
         lambda log: log.hold(77, at="13:00:00"),
         lambda log: log.evict(77, 1, at="13:00:00").hold(77, at="13:00:00"),
+        lambda log: log.evict(77, 36, at="13:00:00").hold(77, 36, at="13:00:00"),
         lambda log: log.evict(77, 1023, at="13:00:00").remove(77, at="13:00:00"),
         lambda log: log.remove(77, at="13:00:00"),
         lambda log: log.shadow_exception(77, at="13:00:00"),
         lambda log: log.disconnect(77, at="12:59:00").reconnect_failed(77, at="13:00:00"),
         lambda log: log.execute(77, at="13:00:00"),
-    ],
-    ids=["vacated", "no code", "held", "hold", "removal", "removed", "shadow", "lost", "no end"],
-)
-def test_stored_time_is_goodput_however_it_ends(end: Callable[[Log], Log]) -> None:
-    log = uploaded(uploaded(running(), "11:00:00"), "11:58:00", until="12:00:00")
-    assert hours(end(log)) == (4.0, 2.0)
-
-
-@pytest.mark.parametrize(
-    "end",
-    [
-        lambda log: log.evict(77, 1022, at="13:00:00"),
-        lambda log: log.evict(77, 36, at="13:00:00").hold(77, 36, at="13:00:00"),
-        lambda log: log.remove(77, at="13:00:00"),
-        lambda log: log.disconnect(77, at="12:59:00").reconnect_failed(77, at="13:00:00"),
+        # ``when_to_transfer_output = ON_SUCCESS``: one that failed has no output.
         lambda log: log.terminate(77, 1, at="13:00:00"),
+        lambda log: log.requeue(77, 1, at="13:00:00"),
     ],
-    ids=["evicted", "held", "removed", "lost", "failed"],
 )
-def test_interrupted_upload_leaves_the_checkpoint_before_it(end: Callable[[Log], Log]) -> None:
-    log = uploaded(running(), "11:58:00", until="12:00:00")
-    assert hours(end(log.transfer(77, "started output", at="12:58:00"))) == (4.0, 2.0)
+def test_stored_time_is_goodput_however_it_ends(
+    end: Callable[[Log], Log], interrupted: bool
+) -> None:
+    log = uploaded(uploaded(running(), "11:00:00"), "11:58:00", until="12:00:00")
+    if interrupted:
+        log.transfer(77, "started output", at="12:58:00")
+    assert hours(end(log)) == (4.0, 2.0)
 
 
 @pytest.mark.parametrize("reported", [True, False])
@@ -115,9 +107,6 @@ CHECKPOINTED = (
             ),
             *(2.0, 4.0),
         ),
-        # ``when_to_transfer_output = ON_SUCCESS``: one that failed has no output.
-        (uploaded(running(), "12:00:00").terminate(77, 1, at="13:00:00"), 4.0, 2.0),
-        (uploaded(running(), "12:00:00").requeue(77, 1, at="13:00:00"), 4.0, 2.0),
         (
             uploaded(uploaded(running(), "11:00:00", until="11:30:00"), "13:00:00").terminate(
                 77, 0, at="13:00:00"
@@ -138,12 +127,22 @@ def test_goodput_and_badput_of_histories(log: Log, good: float, bad: float) -> N
     assert hours(log) == (good, bad)
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_transfer_of_an_eviction_is_not_a_checkpoint(first: bool) -> None:
-    """``when_to_transfer_output = ON_EXIT_OR_EVICT``: CommittedTime does not include it either."""
-    log = running() if first else uploaded(running(), "11:00:00")
-    log = uploaded(log, "12:40:00", until="12:59:59").evict(77, 1022, at="13:00:00")
-    assert hours(log) == ((0.0, 6.0) if first else (2.0, 4.0))
+@pytest.mark.parametrize(
+    ("before", "start", "stored"),
+    [
+        ("", "12:40:00", 0.0),
+        ("11:00:00", "12:40:00", 2.0),
+        ("12:59:58", "12:59:59", 5.999),
+        ("12:59:58", "", 0.0),
+    ],
+)
+def test_transfer_of_an_eviction_stores_nothing(before: str, start: str, stored: float) -> None:
+    """``when_to_transfer_output = ON_EXIT_OR_EVICT``: CommittedTime does not include it either,
+    but a checkpoint before it, if it is another transfer."""
+    log = uploaded(running(), before) if before else running()
+    log = log.transfer(77, "started output", at=start) if start else log
+    log.transfer(77, "finished output", at="12:59:59").evict(77, 1022, at="13:00:00")
+    assert hours(log) == (stored, round(6.0 - stored, 3))
 
 
 def test_running_execution_counts_as_running() -> None:
