@@ -150,11 +150,8 @@ def _parameter_rows(comparison: Comparison) -> Iterator[CompareRow]:
     for name, values in comparison.differing:
         texts = short_values(values)
         yield CompareRow(clip(name, NAME_CELLS), [line(texts[value]) for value in values])
-    equal = count(comparison.equal, "parameter")
-    if comparison.differing:
-        equal = f"{formatting.number(comparison.equal)} others"
-    verb = "is" if comparison.equal == 1 and not comparison.differing else "are"
-    yield CompareRow(f"{equal} {verb} equal", [()] * len(comparison.runs))
+    equal = count(comparison.equal, "equal parameter")
+    yield CompareRow(equal, [()] * len(comparison.runs))
 
 
 def _metric_rows(comparison: Comparison) -> Iterator[CompareRow]:
