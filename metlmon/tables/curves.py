@@ -253,8 +253,7 @@ def change_cell(change: float | None, goal: Goal | None, write: Write = formatti
         return UNKNOWN_CELL
     good = change < 0 if goal == "min" else change > 0
     sign = "+" if change > 0 else "−" if change < 0 else ""
-    text = write(float(f"{abs(change):.3g}"))
-    return line((f"{sign}{text}", GOOD if good else BAD if change else DIM))
+    return line((f"{sign}{write(abs(change))}", GOOD if good else BAD if change else DIM))
 
 
 def _course(curve: MetricCurve, _: int | None) -> Line:

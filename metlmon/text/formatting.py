@@ -305,10 +305,10 @@ def metric(value: float | None) -> str:
 def metric_format(values: Iterable[float | None], digits: int = 4) -> Callable[[float], str]:
     """One format for the values of a metric in a column, aligned at the decimal point.
 
-    It has as many decimals as give the median ``digits`` significant digits.
+    It has as many decimals as give the lower median ``digits`` significant digits.
     """
     known = sorted(abs(value) for value in values if value and math.isfinite(value))
-    middle = known[len(known) // 2] if known else 1.0
+    middle = known[(len(known) - 1) // 2] if known else 1.0
     decimals = max(0, digits - 1 - math.floor(math.log10(middle)))
     if decimals > MAX_DECIMALS:
         return metric

@@ -141,7 +141,7 @@ def test_values_of_a_column_align_at_the_point() -> None:
     write = metric_format([0.32, 0.2308, None, NAN, 0.25])
     assert [write(each) for each in (0.32, 0.2308, 12.0)] == ["0.3200", "0.2308", "12.0000"]
     assert (write(NAN), write(2428.0)) == ("NaN", "2428     ")
-    assert metric_format([273.0, 0.289], 3)(0.289) == "0.289"
+    assert metric_format([273.0, 0.889], 3)(0.889) == "0.889"
     assert metric_format([])(1.0) == "1.000"
     assert metric_format([3e-9])(3e-9) == "3.00e-9"
 
@@ -149,7 +149,7 @@ def test_values_of_a_column_align_at_the_point() -> None:
 def test_run_and_overview_have_one_number_format(capsys: Captured) -> None:
     demo = ROOT / "fixtures" / "demo"
     printed = run_command("run", capsys, "run4", demo)[1]
-    assert re.findall(r" [+−][\d.]+", printed) == [" −0.423", " +0.404", " +1.440"]
+    assert re.findall(r" [+−][\d.]+", printed) == [" −0.423", " +0.404", " +1.436"]
     printed = run_command("status", capsys, demo)[1]
     assert (
         re.findall(r" 0\.3\d* ", printed) == [" 0.3010 "] * 2 + [" 0.3200 "] * 2 + [" 0.3570 "] * 2
