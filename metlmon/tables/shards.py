@@ -179,12 +179,11 @@ def _figures(bag: Bag, room: int) -> list[Line]:
     if bag.remaining is not None:
         rates.append(line((f"how sure: {bag.remaining.quality}", DIM)))
     spent = bag.totals.hours
-    parts, total = formatting.hours_added((spent.goodput, spent.badput, spent.running))
-    hours = line(f"GPU-hours {total} = {parts[0]} goodput + {parts[1]} badput + {parts[2]} running")
+    (good, bad, now), total = formatting.hours_added((spent.goodput, spent.badput, spent.running))
+    hours = line(f"{spent.measure.hours} {total} = {good} goodput + {bad} badput + {now} running")
     times = line(("no shard has ended yet: nothing to go by", DIM))
     if bag.durations is not None:
-        text = f"each {times_text(bag.durations)}"
-        times = line(text)
+        times = line(f"each {times_text(bag.durations)}")
         distribution = histogram(bag)
         if width(times) + width(distribution) + 3 <= room:
             times += line("   ") + distribution

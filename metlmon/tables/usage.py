@@ -598,7 +598,8 @@ def _place_details(row: GroupUsage, usage: Usage, room: int, lines: int) -> list
         _fit_parts(_label("queue wait"), _wait_parts(row, usage), room, "nothing has started"),
         _fit_parts(_label("input"), _input_parts(row), room, "no transfer was logged"),
     ]
-    return [*rows, *_cause_lines(row.causes, room, max(1, lines - len(rows)))]
+    unit, left = usage.measure.short, max(1, lines - len(rows))
+    return [*rows, *_cause_lines(row.causes, unit, room, left)]
 
 
 def _first_lines(
@@ -704,7 +705,7 @@ def _input_parts(row: GroupUsage) -> list[Line]:
     ]
 
 
-def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
+def _cause_lines(causes: Sequence[Cause], unit: str, room: int, lines: int) -> list[Line]:
     """List the causes of loss, one per line if they fit, else packed."""
     if not causes:
         return [_label("badput") + line(("none", GOOD))]
@@ -715,12 +716,12 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
         times_room = max(len(formatting.number(cause.occurrences)) for cause in shown)
         rows = []
         for cause in shown:
-            cost = _cause_cost(cause, hours_room, times_room)
+            cost = _cause_cost(cause, unit, hours_room, times_room)
             left = room - indent - width(cost) - 4
             rows.append(cost + line("   ", crop_middle(clip(_cause_text(cause), 400), left)))
     else:
         short = [
-            _cause_cost(cause) + line(" ", clip(code_of(cause) or clip(cause.key, 80), 28))
+            _cause_cost(cause, unit) + line(" ", clip(code_of(cause) or clip(cause.key, 80), 28))
             for cause in causes
         ]
         rows = wrap_parts(short, GAP, room - indent)[:lines]
@@ -728,10 +729,10 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
     return [start + cause for start, cause in zip(starts, rows, strict=False)]
 
 
-def _cause_cost(cause: Cause, hours_room: int = 0, times_room: int = 0) -> Line:
+def _cause_cost(cause: Cause, unit: str, hours_room: int = 0, times_room: int = 0) -> Line:
     cost = formatting.exact_hours(cause.badput).rjust(hours_room)
     times = formatting.number(cause.occurrences).rjust(times_room)
-    return line((cost, BAD if cause.badput > 0 else DIM), (f" h  {times}×", DIM))
+    return line((cost, BAD if cause.badput > 0 else DIM), (f" {unit}  {times}×", DIM))
 
 
 ROOMY_CAUSES: Final = 4
@@ -811,20 +812,20 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
     cost = line(("no badput", DIM))
     if row.badput > 0:
         lost = formatting.exact_hours(row.badput)
-        cost = line((lost, BAD), f" GPU-hours of badput, {share} of all")
+        cost = line((lost, BAD), f" {usage.measure.hours} of badput, {share} of all")
     name = line((code_of(row) or clip(clip(row.key, 80), 32), BOLD))
     number = line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM))
     rows = [line(" ") + join((name, cost, number), GAP)]
     for label, places in (("at", usage.sites), ("on", usage.gpus)):
         model_names = gpu_names(usage) if label == "on" else {}
         found = _where_lost(row, places, model_names)
-        parts = [line(f"{name} ") + _cause_cost(part) for name, part in found]
+        parts = [line(f"{name} ") + _cause_cost(part, usage.measure.short) for name, part in found]
         rows.append(_label(label) + join(parts, GAP))
     for reason in row.reasons[: max(1, lines - len(rows))]:
         sign = OUTCOMES[reason.outcome]
         start = line((sign.text(), style_of(sign)), "  ")
         if len(row.reasons) > 1:
-            start += hours_cell(reason.badput, BAD) + line(" h  ")
+            start += hours_cell(reason.badput, BAD) + line(f" {usage.measure.short}  ")
         room = total_room - width(start) - 2
         rows.append(line(" ") + start + line(crop_middle(clip(reason.common, 400), room)))
     return rows

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
-from metlmon.snapshot.records import GpuHours
+from metlmon.snapshot.records import GpuHours, HourUnit
 from metlmon.stats.pool_profiles import pool_of
 from metlmon.stats.usage import Usage, select_executions, site_usage, usage_in_window
 from metlmon.tables import usage as usage_table
@@ -201,12 +204,14 @@ def test_models_with_equal_short_names_stay_distinct() -> None:
 
 @pytest.mark.parametrize("cells", [60, 80, 100, 140, 200])
 def test_details_fit_their_width(found: Usage, cells: int) -> None:
+    found = replace(found, measure=HourUnit.CPU)
     for view in usage_table.VIEWS:
         for row in view.rows(found):
             for lines in (6, 12):
                 text = view.details_of(row, found, cells, lines)
                 assert len(text) <= lines
                 assert all(spans.width(each) <= cells for each in text)
+                assert not re.search("GPU-h(ours of| )", spans.text(sum(text, ())))
 
 
 @pytest.mark.parametrize("name", ["profiles", "hosts"])
