@@ -1347,12 +1347,13 @@ def tab_line(current: str | None, cells: int) -> Line:
     """The tab bar: every tab with its digit, that of ``current`` in brackets."""
     active = next((i for i, names in enumerate(TABS) if current in names), None)
 
-    def bar(gap: int, tabs: Sequence[Sequence[str]], blank: str = " ") -> Line:
+    def bar(gap: int, tabs: Sequence[Sequence[str]], blank: str = " ", edge: str = " ") -> Line:
         content: Line = ()
         for i in range(len(tabs) + 1):
             ends, begins = i - 1 == active, i == active
             marks = ("]" if ends else " ") + ("[" if begins else " ")
-            content += line((marks if gap > 1 else marks.strip() or " ", DIM))
+            mark = marks.strip() or (" " if 0 < i < len(tabs) else edge)
+            content += line((marks if gap > 1 else mark, DIM))
             if i < len(tabs):
                 alone = begins and len(tabs[i]) == 1
                 titles = (
@@ -1366,5 +1367,6 @@ def tab_line(current: str | None, cells: int) -> Line:
     firsts = [names[:1] for names in TABS]
     one = [(current,) if i == active and current else names for i, names in enumerate(firsts)]
     short = [names if i == active else () for i, names in enumerate(firsts)]
-    candidates = (bar(2, TABS), bar(1, TABS), bar(2, one), bar(1, one), bar(1, one, ""))
-    return first_that_fits((*candidates, bar(1, firsts, ""), bar(1, short)), cells)
+    candidates = [bar(2, TABS), bar(1, TABS), bar(2, one), bar(1, one), bar(1, one, "")]
+    candidates += [bar(1, one, "", ""), bar(1, firsts, ""), bar(1, short)]
+    return first_that_fits(candidates, cells)

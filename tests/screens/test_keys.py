@@ -120,7 +120,8 @@ def test_help_of_each_screen_fits_one_page(cls: type[SnapshotScreen]) -> None:
 def test_texts_fit_their_columns() -> None:
     assert [action.help for action in ACTIONS if len(action.help) > HELP_CELLS] == []
     in_tabs = [name for names in TABS for name in names]
-    assert all(SCREENS[name].title for name in in_tabs)
+    titles = {name: f"{SCREENS[name].tab}{SCREENS[name].title}]" for name in in_tabs}
+    assert all(title in spans.text(tab_line(name, 80)) for name, title in titles.items())
     assert all(spans.width(tab_line(name, 80)) <= 80 for name in (*in_tabs, None))
 
 
