@@ -989,7 +989,9 @@ class Status(Struct, frozen=True):
 
     @property
     def active_other_nodes(self) -> Mapping[State, int]:
-        """The number of active or failed nodes that are not epochs, by state."""
+        """The number of active or failed nodes beside those counted, the epochs, by state."""
+        if self.counted_states is not self.epoch_states:
+            return {}
         named = Counter(row.state for row in self.special_nodes)
         side = self.side_nodes
         named.update({State.FAILED: side.failed - side.removed, State.REMOVED: side.removed})
