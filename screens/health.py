@@ -39,7 +39,7 @@ def entry_lines(
     glyph, style = health_table.mark(entry)
     text = plain(entry.text, REASON_LIMIT)
     text = f"{plain(entry.heading, REASON_LIMIT)}: {text}" if entry.heading else text
-    lines = wrap(f"{glyph} {text}", room, style)
+    lines = wrap(text, room, style, start=line((f"{glyph} ", style)))
     evidence = wrap(plain(entry.evidence or "", REASON_LIMIT), room, BAD if entry.open else NOTE)
     # The line of a file with the reason is short, unlike the reason of a hold that HTCondor logs.
     lines += evidence if entry.error_file else []
@@ -321,7 +321,7 @@ class EntryScreen(ListScreen, ActionScreen):
         mark, style = health_table.mark(entry)
         text = f"{entry.heading}: {entry.text}" if entry.heading else entry.text
         room = self.app.size.width - 2
-        head = wrap(f"{mark} {plain(text, REASON_LIMIT)}", room, style, indent=1)
+        head = wrap(plain(text, REASON_LIMIT), room, style, 1, start=line((f"{mark} ", style)))
         self.show_head([*head, ()])
         if not entry.jobs:
             runs = [row for row in update.status.runs if row.key in entry.runs]

@@ -74,7 +74,6 @@ from metlmon.text.spans import (
     merge_spans,
     style_of,
     symbol_span,
-    width,
     wrap,
     wrap_parts,
 )
@@ -382,6 +381,7 @@ def _executions(rows: Sequence[Execution], room: int, this_year: int | None) -> 
         return [line(" ", ("It never ran.", DIM))]
     needless = {"suspended"} if not any(row.suspended for row in rows) else set()
     needless |= {name for name in ("gpus", "cpus") if not any(_use(row, name) for row in rows)}
+    needless |= {"hours"} if all(row.gpus == 0 for row in rows) else set()
     columns = [each for each in _execution_columns(this_year) if each.name not in needless]
     heading_line, *table = render_table(columns, list(enumerate(rows, 1)), room)
     lines = [heading_line]
@@ -571,9 +571,7 @@ def _events(view: JobView, room: int, this_year: int | None, in_full: bool) -> l
         )
         damaged = line(("cut in the log  ", NOTE)) if event.damaged else ()
         shown = event.text if in_full else _event_text(event, view.job)
-        text, indent = plain(shown, REASON), width(prefix + damaged)
-        first, *more = wrap(text, room, DIM, indent)
-        lines += [prefix + damaged + first[1:], *more]
+        lines += wrap(plain(shown, REASON), room, DIM, start=prefix + damaged)
         previous = event
     if view.memory_updates:
         reports = formatting.count(view.memory_updates, "memory report")

@@ -739,9 +739,8 @@ class LaunchScreen(ConfirmationBase):
             text = step.text
             if step.mark == PENDING and waited >= 1:
                 text = f"{text}  {formatting.duration(waited)}"
-            text_lines = wrap(plain(text, 4000), room - 2, indent=15)
-            first = line(" ", step.mark, f" {step.title:<12}")
-            lines += [first + line(text_lines[0][-1]), *text_lines[1:]]
+            start = line(" ", step.mark, f" {step.title:<12}")
+            lines += wrap(plain(text, 4000), room - 2, start=start)
         return [*lines, (), *self._next_keys(room), ()]
 
     def _next_keys(self, room: int) -> list[Line]:

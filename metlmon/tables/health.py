@@ -8,7 +8,7 @@ from itertools import chain, groupby
 from typing import Final
 
 from metlmon.health.advice import own_steps
-from metlmon.health.types import KINDS, Health, HealthEntry, Severity, numbered
+from metlmon.health.types import KINDS, Health, HealthEntry, Severity
 from metlmon.model.job_events import JobId
 from metlmon.stats.totals import group_by
 from metlmon.tables.layout import Column, Kind, searched
@@ -37,6 +37,7 @@ from metlmon.text.spans import (
     PLAIN,
     Line,
     TextStyle,
+    justify,
     line,
     style_of,
     width,
@@ -150,9 +151,10 @@ def how_to_act(entry: HealthEntry, how: str) -> Line:
 def step_lines(steps: Sequence[str], how: Line, cells: int | None, indent: int) -> list[Line]:
     """The steps, one per line; ``how``: the keys or the command that do the last one."""
     lines: list[Line] = []
-    for text in numbered(steps):
-        start, inner = ("", indent + 2) if lines else ("→ ", indent)
-        lines += _wrapped(f"{start}{text}", cells, inner, TextStyle(KEY.colour))
+    style = TextStyle(KEY.colour)
+    for place, step in enumerate(steps, 1):
+        start = ("  " if lines else "→ ") + (f"{place}. " if len(steps) > 1 else "")
+        lines += _wrapped(step, cells, indent, style, line((start, style)))
     if not lines or not how:
         return lines
     if cells is None or width(lines[-1] + how) < cells:
@@ -231,7 +233,7 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
         extent = runs_text(entry, health) if len(entry.runs) == 1 else _extent(entry)
         facts = ", ".join(part for part in (extent, lost, last) if part)
         closing = f" ({facts})" if facts else ""
-        yield from _wrapped(f"{mark(entry)[0]} {text}{closing}", cells, 1, DIM)
+        yield from _wrapped(text + closing, cells, 1, DIM, line((f"{mark(entry)[0]} ", DIM)))
     if len(entries) > MAX_CLOSED:
         yield line((f"   and {number(len(entries) - MAX_CLOSED)} more: see --json", DIM))
 
@@ -241,24 +243,22 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
 
 def _titled(symbol: Symbol, text: str, right: str, cells: int | None, indent: int) -> list[Line]:
     """A line with a symbol; ``right`` is at the right edge if it fits, else after the text."""
-    head = line(" " * indent, (f"{symbol.glyph} ", style_of(symbol)))
-    content = plain(text, REASON_LIMIT)
+    sign, content = line((f"{symbol.glyph} ", style_of(symbol))), plain(text, REASON_LIMIT)
+    whole = line(" " * indent) + sign + line((content, BOLD))
     if cells is None:
-        return [head + line((content, BOLD), f"  {right}" if right else "")]
-    if right and width(head) + len(content) + len(right) + 4 <= cells:
-        gap = cells - 1 - width(head) - width(line(content)) - len(right)
-        return [head + line((content, BOLD), " " * gap, right)]
-    joined = f"{content}  {right}" if right else content
-    wrapped = wrap(joined, cells - indent - 3, BOLD)
-    pad = line(" " * (indent + 2))
-    return [(head if number == 0 else pad) + each for number, each in enumerate(wrapped)]
+        return [whole + line(f"  {right}" if right else "")]
+    if right and width(whole) + len(right) + 4 <= cells:
+        return [justify(whole, line(right), cells - 1)]
+    return wrap(f"{content}  {right}" if right else content, cells - 1, BOLD, indent, start=sign)
 
 
-def _wrapped(text: str, cells: int | None, indent: int, style: TextStyle = PLAIN) -> list[Line]:
+def _wrapped(
+    text: str, cells: int | None, indent: int, style: TextStyle = PLAIN, start: Line = ()
+) -> list[Line]:
     content = plain(text, REASON_LIMIT)
     if cells is None:
-        return [line(" " * indent, (content, style))]
-    return wrap(content, cells - 1, style, indent)
+        return [line(" " * indent) + start + line((content, style))]
+    return wrap(content, cells - 1, style, indent, start=start)
 
 
 TEXT_LIMIT: Final = 400

@@ -304,9 +304,9 @@ def columns(
         if column.name in _OF_JOBS and all(column.value(row) is None for row in rows)
     }
     absent |= {"dag"} if len({row.dag for row in rows}) < 2 else set()
+    absent |= set() if any(row.uuid and row.uuid != row.run for row in rows) else {"uuid"}
     if rows and not any(row.dag for row in rows):
         absent |= set() if any(_epoch(row) for row in rows) else {"epoch"}
-        absent |= set() if any(row.uuid and row.uuid != row.run for row in rows) else {"uuid"}
     return [column for column in found if column.name not in absent]
 
 
@@ -540,7 +540,7 @@ def cursor_detail(
         return gate_details(row, cells) or [_dropped(row, shown, cells, figures)]
     explanation = "" if explained else reason(row)
     if explanation:
-        return _marked_lines(STATES[row.state], explanation, BAD, cells)
+        return wrap(explanation, cells - 2, BAD, 1, REASON_LINES, _sign(STATES[row.state]))
     if details := gate_details(row, cells):
         return details
     if row.latest is None:
@@ -562,13 +562,11 @@ def gate_details(row: Run, cells: int) -> list[Line]:
         return []
     symbol = gate_symbol(row) or REQUESTED
     text = f"{clip_middle(row.run, 24)} {'; '.join(texts)}"
-    return _marked_lines(symbol, text, style_of(symbol), cells)
+    return wrap(text, cells - 2, style_of(symbol), 1, REASON_LINES, _sign(symbol))
 
 
-def _marked_lines(symbol: Symbol, text: str, style: TextStyle, cells: int) -> list[Line]:
-    """A text of at most REASON_LINES lines, after a symbol."""
-    lines = wrap(text, cells - 2, style, 3, REASON_LINES)
-    return [line(" ", (symbol.glyph, style_of(symbol)), " ") + lines[0][1:], *lines[1:]]
+def _sign(symbol: Symbol) -> Line:
+    return line((f"{symbol.glyph} ", style_of(symbol)))
 
 
 def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) -> Line:
@@ -930,8 +928,6 @@ def _count(state: State, states: Mapping[State, int], words: Mapping[State, str]
 
 def other_nodes(status: Status) -> Line:
     """Active or failed nodes that are not epochs, after a count of failed evaluations."""
-    if status.counted_states is not status.epoch_states:
-        return ()
     counts = status.active_other_nodes
     parts = [
         _count(state, counts, {state: STATES[state].word}) for state in _STATES if state in counts

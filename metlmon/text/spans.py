@@ -250,15 +250,22 @@ def _part(content: Line, start: int, end: int) -> Line:
 
 
 def wrap(
-    content: str, cells: int, style: TextStyle = PLAIN, indent: int = 0, limit: int | None = None
+    content: str,
+    cells: int,
+    style: TextStyle = PLAIN,
+    indent: int = 0,
+    limit: int | None = None,
+    start: Line = (),
 ) -> list[Line]:
     """Plain text wrapped at blanks; a word is broken only if it exceeds the line.
 
-    ``limit``: the maximum number of lines; if cut, the last one has the end of the text.
+    ``start`` is before the first line, and as many blanks before the others, so that a sign stands
+    alone. ``limit``: the maximum number of lines; if cut, the last one has the end of the text.
     """
-    rows = wrap_line(line((content.strip(" "), style)), max(8, cells - indent))
-    lines = [line(" " * indent, *row) for row in rows]
-    return lines if limit is None else limit_lines(lines, limit, cells, indent)
+    margin, hanging = line(" " * indent), indent + width(start)
+    rows = wrap_line(line((content.strip(" "), style)), max(8, cells - hanging))
+    lines = [margin + start + rows[0], *(line(" " * hanging, *row) for row in rows[1:])]
+    return lines if limit is None else limit_lines(lines, limit, cells, hanging)
 
 
 # --- ASCII, for terminals and pipes that cannot show anything else ---------------------------
