@@ -124,12 +124,12 @@ back      | esc      |    esc: back   | Clear filter, marks; or back
 # overview: Overview
 back      | esc      |    esc: clear  | Clear filter, marks, past
 section   | tab      | 2 tab: the run | To the run below, and back
-faults    | f        | 5 f: only      | Runs with an open entry
+faults    | f        | 5 f: faults    | Runs with an open entry
 new       | N        | 3 N: new       | Submit a new ensemble
 
 # home: Home
 back      | esc      |    esc: clear  | Clear filter
-faults    | f        | 5 f: only      | Only what needs attention
+faults    | f        | 5 f: faults    | Only what needs attention
 add       | +        | 4 +: add       | Add a directory to your list
 drop      | -        | 2 -: drop      | Drop one from your list
 new       | N        | 3 N: new       | Submit a new ensemble
@@ -262,7 +262,7 @@ unfold_all  | + =   | 2 + -: all         | Unfold everything
 fold_all    | -     |   -: fold all      | Fold everything
 
 # nodes: Nodes
-faults      | f   | 5 f: only       | Nodes with an open entry
+faults      | f   | 5 f: faults     | Nodes with an open entry
 
 # grid: Grid of a sweep
 open            | enter | 9 enter: open      | The run or runs of a point

@@ -111,7 +111,7 @@ class AnnexesScreen(ListScreen):
         if answer is None:
             return line(("from the logs alone", DIM))
         if answer.queried_at is None:
-            return line(("asking the schedd…" if answer.is_pending else "no answer", DIM))
+            return line(("asking the schedd…" if answer.is_pending else "no schedd answers", DIM))
         return line((f"asked {age_text(answer.queried_at, self.context.now())}", DIM))
 
     def _below(self, report: AnnexReport, row: Annex | None, room: int) -> list[Line]:

@@ -606,13 +606,17 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
         # Known facts come first.
         running = row_text.running_text(status, dag)
         state, unknown = line((running, MOVING)), line((NO_DAGMAN_OUT, DIM))
-    failed = row_text.failed_nodes_text(status, dag.nodes_failed)
+    failed_text = row_text.failed_nodes_text(status, dag.nodes_failed)
+    failed = line((failed_text, ALARM)) if dag.nodes_failed else ()
+    progress, short_progress = (
+        join((line((f"{done} of {total} {end}", DIM)), failed), line((", ", DIM)))
+        for end in ("nodes done", "done")
+    )
     parts = [
         state,
         line((plain((dag.hold.reason or "")[:200], 60), ALARM)) if dag.hold else (),
         line(("halted", NOTE)) if dag.halted else (),
-        line((failed, ALARM)) if dag.nodes_failed else (),
-        line((f"{done} of {total} nodes done", DIM)),
+        progress,
         submitted,
         line((f"{dag.refused} refused", NOTE)) if dag.refused else (),
         unknown and line((f"{NO_DAGMAN_OUT}, so DAGMan's state is unknown", DIM)),
@@ -622,13 +626,13 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
     # Drop, in order: the time of the last submission, the refusals, the submissions, a reason, and
     # finally the failures, which the counts below repeat.
     for index, shorter in (
-        (5, short_submitted),
-        (7, unknown),
-        (4, line((f"{done} of {total} done", DIM))),
-        (6, ()),
+        (4, short_submitted),
+        (6, unknown),
+        (3, short_progress),
         (5, ()),
-        (7, ()),
         (4, ()),
+        (6, ()),
+        (3, failed),
         (1, ()),
         (2, ()),
         (3, ()),
@@ -909,7 +913,7 @@ def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = Fal
         cause = crop(line(" ", (f"{glyph} {text}", style)), room)
         return [cause, line("   ") + advice_line(entry.steps, entry, room - 3)]
     return [
-        *wrap(f"{glyph} {text}", room, style, indent=1),
+        *wrap(text, room, style, indent=1, start=line((f"{glyph} ", style))),
         *(wrap(evidence, room, indent=3) if evidence else []),
         *health_table.step_lines(with_open_key(entry.steps), act_keys(entry), room + 1, 3),
     ]

@@ -90,35 +90,29 @@ def _warning(notice: Notice, room: int) -> list[Line]:
 def _dag(dag: DagRow, status: Status, room: int) -> list[Line]:
     this_year = formatting.year_of(status.as_of)
     sign = dag_sign(dag.state, dag.nodes_failed)
-    rescue = f"   rescue file {dag.rescue}" if dag.rescue else ""
     first = line(
-        " ",
-        (sign.glyph, style_of(sign)),
-        " ",
+        (f" {sign.glyph} ", style_of(sign)),
         (plain(dag.file, 120), BOLD),
-        "  ",
-        (sign.word, style_of(sign)),
+        (f"  {sign.word}", style_of(sign)),
         ("   halted" if dag.halted else "", NOTE),
         (f"   {formatting.at_least(str(dag.nodes_done), dag.is_lower_bound)}", DIM),
         (f" of {dag.nodes_total} nodes done", DIM),
         (f", {failed_nodes_text(status, dag.nodes_failed)}" if dag.nodes_failed else "", NOTE),
-        (rescue, DIM),
+        (f"   rescue file {dag.rescue}" if dag.rescue else "", DIM),
     )
-    times = ", ".join(formatting.moment(time, this_year) for time in dag.submissions[-6:])
-    lines = [first]
-    if times:
-        earlier = "... " if len(dag.submissions) > 6 else ""
-        lines.append(line(("   DAGMan began ", DIM), f"{earlier}{times}"))
+    began = [formatting.moment(time, this_year) for time in dag.submissions[-6:]]
+    earlier = "... " if len(dag.submissions) > 6 else ""
+    facts = [f"DAGMan began {earlier}{', '.join(began)}"] if began else []
+    facts += [f"ended {formatting.moment(dag.ended, this_year)}"] if dag.ended is not None else []
+    lines = [first, *(wrap("   ".join(facts), room - 2, indent=3) if facts else [])]
     if dag.refused:
         lines.append(line("   ", (formatting.refused_submissions(dag.refused), NOTE)))
     if dag.hold is not None:
         since = formatting.moment(dag.hold.time, this_year)
         reason = f"on hold since {since}: {plain(dag.hold.reason or '', 300)}"
         lines += wrap(reason, room, indent=3)
-        remedy = "[a][R] in Overview releases it (act release-dag)"
+        remedy = "[R] in Overview releases it (act release-dag)"
         lines.append(line((f"   its jobs keep running; {remedy}", DIM)))
-    if dag.ended is not None:
-        lines.append(line(("   ended ", DIM), formatting.moment(dag.ended, this_year)))
     return lines
 
 

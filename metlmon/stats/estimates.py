@@ -933,7 +933,7 @@ class _Estimator:
         if run.paused:
             return _PAUSED_REASON
         if any(epoch.state is State.UNKNOWN for epoch in self.epochs[run.key]):
-            return "unknown: which epochs are done"
+            return "unknown: the logs do not say which epochs are done"
         if dag is not DagState.UNKNOWN:
             return DAG_STOP_REASONS.get(dag)
         if run.key in self.queued_runs or self._is_recent(run):

@@ -236,7 +236,7 @@ def test_text_marks_lower_bounds(tmp_path: Path, capsys: Captured) -> None:
     assert "≥4 of 16 nodes done" in text
     assert "? 12 unknown" in text
     assert "≥0/4" in text
-    assert "ETA unknown: which epochs are done" in text
+    assert "ETA unknown: the logs do not say which epochs are done" in text
     output = json_output("status", capsys, tmp_path)
     assert output["dags"][0]["nodes_unknown"] == output["epoch_states"]["unknown"] == 12
     assert [run["epochs_unknown"] for run in output["runs"]] == [4, 4, 0, 4]

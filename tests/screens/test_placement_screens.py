@@ -176,8 +176,7 @@ async def test_plan_is_applied_after_a_question_and_undone(tmp_path: Path) -> No
         await seen.until(lambda: "done; esc goes back" in seen.text)
         assert targets(dagdir) == [f"{FAST}\n", f"{FAST}\n", f"{FAST}|{SLOW}\n"]
         assert seen.text.count("done") >= 3
-        await seen.press("y")
-        await seen.press("escape", "a")
+        await seen.press("y", "escape", "a")
         await seen.until(lambda: "tab" in seen.text)
         await seen.press("tab")
         assert "Retarget 1 idle job" in seen.text
