@@ -71,7 +71,8 @@ def until(
 ) -> Found:
     """Wait until ``look`` returns something true; return it, or fail with ``why``.
 
-    The pause is as long as the last look: looks that start programs would keep a processor busy.
+    The pause is as long as the last look, from half a second to one: looks start programs, and the
+    schedd starts one for each question, which would keep a processor busy.
     """
     begun = time.monotonic()
     deadline = begun + seconds
@@ -80,7 +81,7 @@ def until(
         if now > deadline:
             result = why if isinstance(why, str) else why()
             raise AssertionError(f"not within {seconds:.0f} s: {result}")
-        time.sleep(min(1.0, max(0.2, now - begun)))
+        time.sleep(min(1.0, max(0.5, now - begun)))
         begun = time.monotonic()
     return found
 
