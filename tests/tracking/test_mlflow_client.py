@@ -26,8 +26,9 @@ from metlmon.tracking.mlflow_client import (
     tracking_server,
 )
 from tests.support.faulty_tracker import Answer, FaultyTracker
+from tests.support.tracking_server import NEEDS_MLFLOW
 
-pytest.importorskip("mlflow", reason="mlflow-skinny, of the extra mlflow, is not installed")
+pytestmark = NEEDS_MLFLOW
 
 TOKEN: Final = "Kq7Xz2LmP9vRk4TbN8sWd3HyJ6cFg5Ae"
 
@@ -274,7 +275,6 @@ def server(
 
 def header(client: TrackingClient) -> str | None:
     """The ``Authorization`` header of the client."""
-    pytest.importorskip("mlflow", reason="mlflow-skinny, of the extra mlflow, is not installed")
     with FaultyTracker(None) as tracker:
         tracker.always(Answer(200, b"{}"))
         client.uri = tracker.url

@@ -23,13 +23,9 @@ from tests.support.commands import Captured
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
 from tests.support.fake_pool import FakePool
-from tests.support.tracking_server import StoredRun, TrackingServer
+from tests.support.tracking_server import NEEDS_MLFLOW, StoredRun, TrackingServer
 
-pytestmark = pytest.mark.xdist_group("tracking")
-
-
-mlflow_projects = pytest.importorskip("mlflow.projects", reason="no MLflow here (mlflow-skinny)")
-ExecutionException = mlflow_projects.ExecutionException
+pytestmark = [pytest.mark.xdist_group("tracking"), NEEDS_MLFLOW]
 
 
 @pytest.fixture(name="project")
@@ -45,7 +41,9 @@ def _project(tmp_path: Path) -> Path:
 
 
 def test_mlflow_reads_the_project(project: Path) -> None:
-    loaded = mlflow_projects.load_project(str(project))
+    from mlflow.projects import load_project
+
+    loaded = load_project(str(project))
     assert loaded.name == "study"
     assert loaded.env_config_path == str(project / "python_env.yaml")
     entry = loaded.get_entry_point("main")
@@ -56,7 +54,9 @@ def test_mlflow_reads_the_project(project: Path) -> None:
 
 
 def test_command_of_mlflow_is_valid_in_the_shell(project: Path, tmp_path: Path) -> None:
-    entry = mlflow_projects.load_project(str(project)).get_entry_point("main")
+    from mlflow.projects import load_project
+
+    entry = load_project(str(project)).get_entry_point("main")
     command = entry.compute_command({"hidden": "a b'; exit 9;'"}, str(tmp_path))
     words = shlex.split(command)
     assert words[:4] == ["sh", "study.local.sh", "runs=2", "epochs=3"]
@@ -64,6 +64,13 @@ def test_command_of_mlflow_is_valid_in_the_shell(project: Path, tmp_path: Path) 
 
 
 # --- mlflow run . -b metlmon ----------------------------------------------------------------
+
+
+def raises_failure(match: str = "") -> Any:
+    """``pytest.raises`` for MLflow's error of a run."""
+    from mlflow.projects import ExecutionException
+
+    return pytest.raises(ExecutionException, match=match)
 
 
 class Backend:
@@ -82,7 +89,9 @@ class Backend:
         config: Mapping[str, Any] | None = None,
         entry_point: str = "main",
     ) -> Any:
-        return mlflow_projects.run(
+        from mlflow import projects
+
+        return projects.run(
             str(self.project),
             entry_point,
             parameters=dict(parameters or {}),
@@ -94,7 +103,7 @@ class Backend:
 
     def refusal(self, *arguments: Any, **options: Any) -> str:
         """The error of a run that leaves no trace."""
-        with pytest.raises(ExecutionException) as raised:
+        with raises_failure() as raised:
             self.run(*arguments, **options)
         assert (self.pool.dags, self.runs) == ([], [])
         return str(raised.value)
@@ -256,7 +265,7 @@ def test_swept_value_is_named_once(backend: Backend, tmp_path: Path) -> None:
 
 def test_refused_dag_is_a_failed_run(backend: Backend) -> None:
     backend.pool.submitted = PoolError("the schedd takes no more jobs")
-    with pytest.raises(ExecutionException, match="the schedd takes no more jobs"):
+    with raises_failure("the schedd takes no more jobs"):
         backend.run()
     assert [run.status for run in backend.runs] == ["FAILED"]
     assert backend.exports == []
@@ -266,7 +275,7 @@ def test_store_without_a_server_is_refused(backend: Backend, tmp_path: Path) -> 
     from metlmon.project_backend import ProjectBackend
 
     store = f"sqlite:///{tmp_path}/store.db"
-    with pytest.raises(ExecutionException, match="metlmon writes to MLflow servers at https://"):
+    with raises_failure("metlmon writes to MLflow servers at https://"):
         ProjectBackend().run(str(backend.project), "main", {}, None, {}, store, "0")
     assert backend.pool.dags == []
 
