@@ -138,6 +138,7 @@ async def test_delayed_timer_still_applies_the_size(monkeypatch: pytest.MonkeyPa
     app = EagerApp(FakeFeed(update()))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.resize_terminal(70, 20)
+        await pilot.pause(0.1)
         clock = count(time.monotonic(), 0.02)
         with monkeypatch.context() as slow:
             slow.setattr("textual.timer._time.get_time", lambda: next(clock))

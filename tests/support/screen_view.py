@@ -56,10 +56,7 @@ Screen._compositor_refresh = _paint_if_shown  # type: ignore[method-assign,assig
 
 
 def _update_early(app: App[object]) -> bool:
-    """Do what Textual does some milliseconds later, if anything."""
-    if app._resize_event is not None:
-        app._check_resize()
-        return True
+    """Do what the screen's timer of a 60th of a second does, if anything."""
     for screen in app.screen_stack[-1:]:
         if screen._callbacks or screen._layout_required or screen._scroll_required:
             screen._on_timer_update()
@@ -160,6 +157,8 @@ class RunningApp:
 
     async def _finish(self) -> None:
         await settled(self.app)
+        # A new size waits for a timer.
+        self.app._check_resize()
         await self.pilot.pause()
         screen = self.app.screen
         screen._compositor.render_update(screen_stack=self.app._background_screens)
