@@ -53,9 +53,7 @@ a_sentence = partial(usage_error, "")
 
 
 COMMANDS = pytest.mark.parametrize(
-    "command",
-    [["status"], ["jobs", "--json"], ["watch"]],
-    ids=" ".join,
+    "command", [["status"], ["jobs", "--json"], ["watch"]], ids=" ".join
 )
 
 

@@ -54,10 +54,7 @@ WARNED: Any = SimpleNamespace(
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("items", [[], ITEMS[:1], ITEMS])
 def test_list_printed_by_items_equals_the_whole(
-    capsys: Captured,
-    monkeypatch: pytest.MonkeyPatch,
-    terminal: bool,
-    items: list[Item],
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, terminal: bool, items: list[Item]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     print_record(ItemsOutput, WARNED, items=items)
@@ -85,8 +82,7 @@ WAITING = "asking the schedd ..."
 
 
 @pytest.mark.parametrize(
-    ("terminal", "seconds", "shown"),
-    [(True, 0.0, WAITING), (False, 0.0, ""), (True, 600.0, "")],
+    ("terminal", "seconds", "shown"), [(True, 0.0, WAITING), (False, 0.0, ""), (True, 600.0, "")]
 )
 def test_waiting_line_is_shown_until_the_answer(
     monkeypatch: pytest.MonkeyPatch, terminal: bool, seconds: float, shown: str

@@ -147,7 +147,7 @@ def test_continuation_has_a_new_gate(ended: EndedDag) -> None:
     assert "PRE_SKIP ALL_NODES 42" in ended.second
     rules = json.loads((ended.path / "e-2.gate.json").read_text())
     assert {run["name"]: run.get("since") for run in rules["runs"].values()} == {
-        **{"run0": 2, "run1": 2, "run2": None},
+        **{"run0": 2, "run1": 2, "run2": None}
     }
     gated = GatedDagdir.__new__(GatedDagdir)
     gated.path = ended.path

@@ -127,7 +127,7 @@ def test_invalid_files_are_warnings(dagdir: Dagdir) -> None:
     log.write_text("2026-05-04T11:00:00 run0-train_epoch2: x\n2026-05-04T11:01:00 n: disk full\n")
     found = [each for each in again(dagdir.reader()).warnings if each.kind == "gate"]
     assert [each.file for each in found] == [
-        *(f"gate/e/{UUID}.stopped", f"gate/e/{OTHER}.target", "gate/e/gate.log"),
+        *(f"gate/e/{UUID}.stopped", f"gate/e/{OTHER}.target", "gate/e/gate.log")
     ]
     assert found[1].text.startswith("it is larger than")
     assert "disk full (2 lines in all)" in found[-1].text

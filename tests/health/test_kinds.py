@@ -17,15 +17,7 @@ from metlmon.placement.annexes import make_annexes
 from metlmon.placement.types import AnnexState
 from metlmon.pool.types import DAG_ACTS, RUN_ACTS, PoolAction
 from tests.conftest import Shared
-from tests.health.ensembles import (
-    EventLog,
-    chains,
-    health_of,
-    input_of,
-    kinds,
-    only,
-    write,
-)
+from tests.health.ensembles import EventLog, chains, health_of, input_of, kinds, only, write
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
 from tests.support.records import read_dagdir, stats_input
@@ -241,8 +233,7 @@ def failed(log: EventLog, node: str, value: int = 1) -> None:
 
 def test_failed_evaluation_stops_nothing(tmp_path: Path) -> None:
     dag = chains(
-        {"run0": 2},
-        extra=f"JOB run0-eval_epoch0 eval\nPARENT {NODE} CHILD run0-eval_epoch0",
+        {"run0": 2}, extra=f"JOB run0-eval_epoch0 eval\nPARENT {NODE} CHILD run0-eval_epoch0"
     )
     log = EventLog()
     log.train(NODE)

@@ -49,16 +49,10 @@ def state(log: Log) -> State:
         (submitted(), State.IDLE),
         (submitted().transfer(77, "queued input"), State.TRANSFERRING_INPUT),
         (submitted().transfer(77, "started input"), State.TRANSFERRING_INPUT),
-        (
-            submitted().transfer(77, "started input").transfer(77, "finished input"),
-            State.STARTING,
-        ),
+        (submitted().transfer(77, "started input").transfer(77, "finished input"), State.STARTING),
         (running(), State.RUNNING),
         (running().transfer(77, "started output"), State.TRANSFERRING_OUTPUT),
-        (
-            running().transfer(77, "started output").transfer(77, "finished output"),
-            State.RUNNING,
-        ),
+        (running().transfer(77, "started output").transfer(77, "finished output"), State.RUNNING),
         (running().suspend(77), State.SUSPENDED),
         (running().suspend(77).resume(77), State.RUNNING),
         (running().disconnect(77), State.DISCONNECTED),
@@ -80,10 +74,7 @@ def state(log: Log) -> State:
         (running().hold(77, at="12:00:00").evict(77, at="12:00:00"), State.HELD),
         # Any later event shows that it is connected, no earlier one.
         (running().disconnect(77).image(77, 9), State.RUNNING),
-        (
-            running().disconnect(77).raw(21, 77, "Message from starter:", "\tx\n"),
-            State.RUNNING,
-        ),
+        (running().disconnect(77).raw(21, 77, "Message from starter:", "\tx\n"), State.RUNNING),
         (running().disconnect(77).transfer(77, "started output"), State.TRANSFERRING_OUTPUT),
         (running().image(77, 9).disconnect(77), State.DISCONNECTED),
         # Without its 001.

@@ -168,11 +168,7 @@ def test_bar_without_room_is_empty() -> None:
     assert formatting.progress_bar(5, 10, 0) == ""
 
 
-@given(
-    done=st.integers(0, 500),
-    total=st.integers(0, 500),
-    width=st.integers(3, 60),
-)
+@given(done=st.integers(0, 500), total=st.integers(0, 500), width=st.integers(3, 60))
 def test_bar_is_full_only_when_done(done: int, total: int, width: int) -> None:
     bar = formatting.progress_bar(done, total, width)
     for shown, empty, full in ((bar, "─", "━"), (to_ascii(bar), "-", "=")):

@@ -132,10 +132,7 @@ def gpu_seconds(jobs: dict[tuple[int, int], Job]) -> dict[str, int]:
 
 
 def differences(
-    log: Path,
-    status: dict[str, Any],
-    output_of: list[dict[str, Any]],
-    lease: int = LEASE_SECONDS,
+    log: Path, status: dict[str, Any], output_of: list[dict[str, Any]], lease: int = LEASE_SECONDS
 ) -> list[str]:
     """Where metlmon's jobs and hours differ from the log; empty if nowhere."""
     jobs = recount(log, lease)

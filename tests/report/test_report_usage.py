@@ -102,8 +102,7 @@ def test_totals_of_the_first_round() -> None:
 # --- sums -------------------------------------------------------------------------------------
 
 ENSEMBLES = pytest.mark.parametrize(
-    "name",
-    "metl-aws pool-ensemble first-round trainer rescue holds shared-log gated".split(),
+    "name", "metl-aws pool-ensemble first-round trainer rescue holds shared-log gated".split()
 )
 
 

@@ -17,12 +17,7 @@ from screens.base.screens import ChoiceScreen, job_queue_lines
 from screens.health import EntryScreen
 from screens.help import HelpScreen
 from screens.overview import OverviewScreen
-from screens.pool_actions import (
-    PRIORITY_LIMIT,
-    ConfirmScreen,
-    MenuScreen,
-    ResultsScreen,
-)
+from screens.pool_actions import PRIORITY_LIMIT, ConfirmScreen, MenuScreen, ResultsScreen
 from screens.widgets.line_widget import Table
 from tests.support.acting_app import opened_to_act
 from tests.support.fake_pool import NOW, QUEUED, WORD, FakePool, QueuedFeed

@@ -35,10 +35,7 @@ SCREENS = {
 
 
 def on_a_line(
-    *arguments: str,
-    size: tuple[int, int] = (100, 30),
-    argv: Sequence[str] = (),
-    **env: str | None,
+    *arguments: str, size: tuple[int, int] = (100, 30), argv: Sequence[str] = (), **env: str | None
 ) -> PseudoTerminal:
     """``metlmon`` with these arguments, or another command, on a terminal."""
     environment = terminal_environment(PYTHONPATH=str(ROOT), **env)
@@ -149,10 +146,7 @@ async def test_delayed_timer_still_applies_the_size(monkeypatch: pytest.MonkeyPa
         assert app.screen.query_one(Table).size.width == 100
 
 
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU],
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
 def test_signal_is_reported_after_the_screen(dagdir: Path, number: signal.Signals) -> None:
     with on_a_line("watch", str(dagdir)) as t:
         started(t)

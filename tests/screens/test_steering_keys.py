@@ -12,10 +12,7 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.model.run import GateStatus
-from metlmon.pool.types import (
-    PoolAction,
-    PoolError,
-)
+from metlmon.pool.types import PoolAction, PoolError
 from metlmon.snapshot.records import Run
 from screens.pool_actions import DAG_DEFAULT, ConfirmScreen, MenuScreen, ResultsScreen
 from tests.support.acting_app import ActingView, opened_to_act

@@ -30,8 +30,7 @@ REQUIRED: Final = "METLMON_POOL_REQUIRED"
 """Where this is set (in the project's own checks) having no server is a failure."""
 
 NEEDS_MLFLOW: Final = pytest.mark.skipif(
-    find_spec("mlflow") is None,
-    reason="mlflow-skinny, of the extra mlflow, is not installed",
+    find_spec("mlflow") is None, reason="mlflow-skinny, of the extra mlflow, is not installed"
 )
 """Not ``importorskip``: each process collects all tests, and MLflow takes two seconds to import."""
 

@@ -97,20 +97,8 @@ def test_json(tmp_path: Path, capsys: Captured) -> None:
         "notes": 0,
     }
     assert [each.pop("message") and each.pop("remedy") and each for each in findings] == [
-        {
-            "severity": "warning",
-            "kind": "no-retry",
-            "file": "ens.dag",
-            "line": 2,
-            "count": 4,
-        },
-        {
-            "severity": "error",
-            "kind": "unknown-command",
-            "file": "ens.dag",
-            "line": 16,
-            "count": 1,
-        },
+        {"severity": "warning", "kind": "no-retry", "file": "ens.dag", "line": 2, "count": 4},
+        {"severity": "error", "kind": "unknown-command", "file": "ens.dag", "line": 16, "count": 1},
     ]
 
 
