@@ -113,8 +113,7 @@ class HealthFacts:
     def seconds_of(self, execution: Execution) -> float:
         if execution.at_access_point:
             return 0.0
-        weight = self.ledger.measure.weight(execution.gpus, execution.cpus)
-        return execution.lost * (weight or 0)
+        return self.ledger.measure.lost_seconds(execution)
 
     def is_alive(self, dag: str) -> bool:
         """Whether a DAGMan of this DAG is running, by its files; without these, by the logs."""

@@ -7,6 +7,8 @@ from datetime import datetime, tzinfo
 from itertools import accumulate
 from typing import Final
 
+from msgspec.structs import replace
+
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
 from metlmon.live.feed import StatsInput
@@ -28,7 +30,7 @@ from metlmon.report.document import (
 )
 from metlmon.report.learning import learning
 from metlmon.report.usage import BoxPlot, ReportUsage, UsageSeries
-from metlmon.snapshot.records import HOUR, HourUnit, Status, in_hour_unit
+from metlmon.snapshot.records import HOUR, HourUnit, Status
 from metlmon.stats.causes import Cause
 from metlmon.stats.curves import curves
 from metlmon.stats.sweep import GridChoice, grid
@@ -66,8 +68,9 @@ def build_report(
     ``zone``: that of the logs, if known; ``measure``: unit of hours, by default the ensemble's.
     Health and metrics are of the whole ensemble: a window of time has neither.
     """
-    status, ledger, measure = stats.status, stats.ledger, measure or stats.ledger.measure
-    usage = ReportUsage(in_hour_unit(ledger) if measure is not HourUnit.GPU else ledger, window)
+    status, measure = stats.status, measure or stats.ledger.measure
+    ledger = replace(stats.ledger, measure=measure)
+    usage = ReportUsage(ledger, window)
     digits = hours_digits(usage.total.totals.hours.total)
     whole = window.unbounded
     learned = learning(curves(stats), grid(stats, GridChoice())) if whole else ()

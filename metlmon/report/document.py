@@ -301,7 +301,7 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
     completed = [epoch for epoch in epochs if epoch.state is State.COMPLETED]
     executions = [e for e in usage.clipped.executions if not e.at_access_point]
     side = [e for e in executions if e.key is not None and not e.training]
-    measure = next((e.measure for e in usage.clipped.executions), HourUnit.GPU)
+    measure = usage.ledger.measure
     periods = {Unit.DAY: "day", Unit.WEEK: "week (from Monday)", Unit.MONTH: "month"}
 
     def median_text(values: Sequence[float]) -> str:
@@ -327,10 +327,12 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
         "jobs": len(usage.jobs),
         "ran": len(set(map(job_key, executions))),
         "clock_seconds": sum(e.seconds for e in executions),
-        "final_seconds": sum(e.gpu_seconds or 0.0 for e in usage.clipped.executions if e.final),
+        "final_seconds": sum(
+            measure.seconds(e) or 0.0 for e in usage.clipped.executions if e.final
+        ),
         "side_executions": len(side),
         "side_counted": sum(e.counted for e in side),
-        "side_seconds": sum(e.gpu_seconds or 0.0 for e in side),
+        "side_seconds": sum(measure.seconds(e) or 0.0 for e in side),
         "measure": measure,
         "wall_measure": measure is HourUnit.WALL,
         "period_name": periods[usage.period],

@@ -136,7 +136,7 @@ class ReportUsage:
             for part in _windows(span, window, self.period)
         )
         self.transfer_groups = list(_transfer_groups(groups))
-        self.causes = causes_of(executions, key=_cause_label)
+        self.causes = causes_of(executions, ledger.measure, key=_cause_label)
         self.series = _series(ledger, window, groups, span)
         self.completing_executions = [(e, groups.seconds(e) or 0.0) for e in completing]
         self.boxes_by_gpu = epoch_boxes(self, lambda e: self.gpu_model(e.gpu))
@@ -144,7 +144,7 @@ class ReportUsage:
         self.epoch_times = sorted(seconds for _, seconds in self.completing_executions)
         self.waits = sorted(e.wait for e in counted if e.wait is not None)
         self.without_run = by_run.get(None)
-        self.uncounted_gpus = sum(e.weight is None for e in counted)
+        self.uncounted_gpus = sum(ledger.measure.weight(e) is None for e in counted)
         self.uncertain = sum(e.uncertain for e in counted)
         self.jobs = [job for job in groups.clipped.jobs if not job.at_access_point]
 
@@ -226,7 +226,7 @@ def _series(
     by_site: dict[str | None, list[float]] = {}
     # Whole executions: their seconds outside the window fall into none of its parts.
     for entry in ledger.executions:
-        weight = entry.weight
+        weight = ledger.measure.weight(entry)
         if entry.at_access_point or not weight:
             continue
         if entry.stored:

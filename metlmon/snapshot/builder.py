@@ -132,7 +132,7 @@ class SnapshotBuilder:
             runs=tuple(map(self.run_row, self.runs.in_order())),
             epoch_states=_all_states(derivation.epoch_states),
             node_states=_all_states(derivation.sums.node_states),
-            hours=totals.total.hours(totals.hour_unit),
+            hours=totals.total.hours,
             logs=tuple(
                 LogRow(
                     file=stats.file,
@@ -470,10 +470,8 @@ class SnapshotBuilder:
         unit, totals = derivation.totals.hour_unit, derivation.totals.runs.get(run.key)
         if derivation.is_beside(run.nodes()[0]):
             # The totals of the runs are those of the DAGs alone.
-            totals = ExecutionTotals()
-            for key in run.nodes():
-                for execution in derivation.node_executions(key):
-                    totals.add(execution, unit.weight(execution.gpus, execution.cpus))
+            executions = chain.from_iterable(map(derivation.node_executions, run.nodes()))
+            totals = ExecutionTotals(unit, executions)
         overruled, unlogged = derivation.overruled, derivation.unlogged
         latest = self.epoch(run_state.latest) if run_state.latest else None
         failed = self.epoch(run_state.failed) if run_state.failed else None
@@ -498,7 +496,7 @@ class SnapshotBuilder:
             epochs_skipped=run_state.skipped,
             state=run_state.state,
             latest=latest,
-            hours=(totals or ExecutionTotals()).hours(unit),
+            hours=(totals or ExecutionTotals(unit)).hours,
             gate=self.gate_status(run),
             failed=failed,
             seconds=self.seconds(current.since) if current is not None else None,
@@ -602,11 +600,9 @@ class SnapshotBuilder:
         state, part = derivation.states[key], derivation.runs.parts[key]
         run = derivation.runs.by_key[part.group]
         _, label = derivation.run_names[run.key]
-        executions, totals = derivation.node_executions(key), ExecutionTotals()
-        fields, unit = self._node(key, executions), derivation.totals.hour_unit
-        for execution in executions:
-            if not execution.at_access_point:
-                totals.add(execution, unit.weight(execution.gpus, execution.cpus))
+        executions = derivation.node_executions(key)
+        charged = (each for each in executions if not each.at_access_point)
+        fields = self._node(key, executions)
         wait, transfer, seconds = self._phases(fields["job"])
         success = self._success(key)
         is_done = state.state is State.COMPLETED
@@ -628,7 +624,7 @@ class SnapshotBuilder:
             success=success,
             # max() returns the first of several of equal length.
             longest=max(executions, key=lambda each: each.trained, default=None),
-            hours=totals.hours(unit),
+            hours=ExecutionTotals(derivation.totals.hour_unit, charged).hours,
             queue_wait=wait,
             transfer=transfer,
             execution=seconds,

@@ -1581,7 +1581,7 @@ AN_HOUR: Final = 3600 * SECOND
 
 
 class ExecutionTotals:
-    """Numbers of executions, and their time by outcome in microseconds of an hour unit.
+    """Numbers of executions, and their time by outcome in microseconds of the hour ``unit``.
 
     ``executions``, ``good_executions``, ``bad_executions``: those that ended in the window of
     the entries, or are in flight; good are those that ended well or stored a checkpoint.
@@ -1596,15 +1596,19 @@ class ExecutionTotals:
         "good",
         "good_executions",
         "in_flight",
+        "unit",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, unit: HourUnit, entries: Iterable[Execution] = ()) -> None:
+        self.unit = unit
         self.executions = self.good_executions = self.bad_executions = self.completed = 0
         self.good = self.bad = self.in_flight = 0
+        for entry in entries:
+            self.add(entry)
 
-    def add(self, entry: Execution, weight: int | None) -> None:
-        """Add an execution; ``weight``: the factor of its time (None: unknown, counted as 0)."""
-        factor, has_ended = weight or 0, entry.outcome is not _IN_FLIGHT
+    def add(self, entry: Execution) -> None:
+        """Add an execution."""
+        factor, has_ended = self.unit.weight(entry) or 0, entry.outcome is not _IN_FLIGHT
         time = round(entry.seconds * SECOND) * factor
         if has_ended:
             lost = round(entry.lost * SECOND) * factor
@@ -1619,13 +1623,17 @@ class ExecutionTotals:
             self.bad_executions += has_ended and not entry.delivered
 
     def merge(self, other: ExecutionTotals) -> None:
-        """Add the totals of other executions."""
+        """Add the totals of other executions, in the same unit."""
         for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            if name != "unit":
+                setattr(self, name, getattr(self, name) + getattr(other, name))
 
-    def hours(self, unit: HourUnit) -> GpuHours:
-        """The time in hours; ``unit``: the one of the weights."""
-        return GpuHours(self.good / AN_HOUR, self.bad / AN_HOUR, self.in_flight / AN_HOUR, unit)
+    @property
+    def hours(self) -> GpuHours:
+        """The time in hours."""
+        return GpuHours(
+            self.good / AN_HOUR, self.bad / AN_HOUR, self.in_flight / AN_HOUR, self.unit
+        )
 
 
 class Totals:
@@ -1636,8 +1644,6 @@ class Totals:
     """
 
     def __init__(self, jobs: Iterable[Job] = ()) -> None:
-        self.total = ExecutionTotals()
-        self.runs: defaultdict[str | None, ExecutionTotals] = defaultdict(ExecutionTotals)
         self.queued: list[JobKey] = []
         self.gaps: list[JobKey] = []
         charged: list[Execution] = []
@@ -1648,10 +1654,12 @@ class Totals:
             if job.gaps:
                 self.gaps.append(job_key(job))
             charged += [each for each in job.executions if not each.at_access_point]
-        self.hour_unit = hour_unit_of(charged)
-        weight = self.hour_unit.weight
+        self.hour_unit = unit = hour_unit_of(charged)
+        self.total = ExecutionTotals(unit)
+        self.runs: defaultdict[str | None, ExecutionTotals]
+        self.runs = defaultdict(lambda: ExecutionTotals(unit))
         for entry in charged:
-            self.runs[entry.key].add(entry, weight(entry.gpus, entry.cpus))
+            self.runs[entry.key].add(entry)
         for of_run in self.runs.values():
             self.total.merge(of_run)
         self.queued.sort()

@@ -66,11 +66,20 @@ class HourUnit(StrEnum):
         """``GPU-h``, for column headings."""
         return f"{self.value}-h"
 
-    def weight(self, gpus: int | None, cpus: int | None) -> int | None:
-        """Factor for the time of one execution; None if unknown."""
+    def weight(self, execution: Execution) -> int | None:
+        """Factor for the time of an execution; None if unknown, which counts as 0 in every sum."""
         if self is _GPU:
-            return gpus
-        return cpus if self is HourUnit.CPU else 1
+            return execution.gpus
+        return execution.cpus if self is HourUnit.CPU else 1
+
+    def seconds(self, execution: Execution) -> float | None:
+        """The time of an execution in seconds of this unit; None if unknown."""
+        weight = self.weight(execution)
+        return None if weight is None else execution.seconds * weight
+
+    def lost_seconds(self, execution: Execution) -> float:
+        """The lost time of an execution in seconds of this unit; 0 if unknown."""
+        return execution.lost * (self.weight(execution) or 0)
 
 
 _GPU: Final = HourUnit.GPU
@@ -161,12 +170,11 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
     ``carried``: the seconds stored by earlier executions of the job, from which it continued.
     ``reuse``: how often the schedd had used the id of its job before.
     ``counted``: an execution may be partly outside of a time window; its seconds are those inside,
-    and it is counted in the window in which it ended (in flight: the last one). ``measure``: the
-    unit of its GPU-seconds and GPU-hours (:func:`in_hour_unit`).
+    and it is counted in the window in which it ended (in flight: the last one).
     """
 
     json_omits: ClassVar = frozenset(
-        {*JobNode.__struct_fields__, "reuse", "counted", "measure", "device"} - {"epoch", "node"}
+        {*JobNode.__struct_fields__, "reuse", "counted", "device"} - {"epoch", "node"}
     )
     json_properties: ClassVar = (
         "lost",
@@ -206,7 +214,6 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
     final: bool = False
     reuse: int = 0
     counted: bool = True
-    measure: HourUnit = HourUnit.GPU
 
     @property
     def id(self) -> ExecutionId:
@@ -216,18 +223,12 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
     @property
     def gpu_seconds(self) -> float | None:
         """Seconds × GPUs; None if their number is unknown (counted as 0 in every sum)."""
-        weight = self.gpus if self.measure is _GPU else self.weight
-        return None if weight is None else self.seconds * weight
+        return None if self.gpus is None else self.seconds * self.gpus
 
     @property
     def gpu_hours(self) -> float | None:
         """GPU-hours; None if its number of GPUs is unknown."""
         return None if self.gpu_seconds is None else self.gpu_seconds / HOUR
-
-    @property
-    def weight(self) -> int | None:
-        """Factor from seconds to GPU-seconds, or to the unit of ``measure``."""
-        return self.measure.weight(self.gpus, self.cpus)
 
     @property
     def kind(self) -> str:
@@ -244,11 +245,6 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
         if self.outcome is _GOOD or self.outcome is _IN_FLIGHT:
             return 0.0
         return self.seconds - self.stored
-
-    @property
-    def lost_gpu_seconds(self) -> float:
-        """GPU-seconds that were lost; 0 if its number of GPUs is unknown."""
-        return self.lost * (self.weight or 0)
 
     @property
     def delivered(self) -> bool:
@@ -1166,17 +1162,6 @@ class DagDescription(Struct, frozen=True):
     completed: Mapping[NodeKey, datetime] = field(default_factory=dict)
 
 
-def in_hour_unit(ledger: Ledger) -> Ledger:
-    """The ledger with its GPU-seconds in the hour unit of the ensemble.
-
-    If no execution has a GPU, these are seconds of CPUs, or wall-clock seconds.
-    """
-    if ledger.measure is HourUnit.GPU:
-        return ledger
-    measured = (replace(entry, measure=ledger.measure) for entry in ledger.executions)
-    return replace(ledger, executions=tuple(measured))
-
-
 def plain_seconds(start: datetime, end: datetime) -> float:
     """Seconds between two times as logged, never negative."""
     return max(0.0, (end - start).total_seconds())
@@ -1188,13 +1173,13 @@ class Ledger(Struct, frozen=True):
     ``seconds_between`` returns the seconds between two times, with the two changes of daylight
     saving time taken into account; it is additive. Jobs, executions and transfers of sub-DAGs'
     DAGMans are included (``dagman``), those of top-level DAGs' DAGMans are not. ``nodes_unlogged``:
-    as in :class:`Status`. ``measure``: the hour unit of the ensemble; entries are in GPU-seconds
-    nevertheless, unless :func:`in_hour_unit` converted them. Executions are ordered by job, then by
-    start. ``faults``: as in :class:`NodeFault`, without nodes that an end on purpose left so.
-    ``aborts``: the ABORT-DAG-ON that ended a DAG, by its key. ``restarts``: when the access point
-    was restarted, by the logs of DAGMan. ``dagmans``: the DAGMans of the top-level DAGs. ``item``:
-    what runs consist of, "job" for jobs without epochs. ``jobs_beside``: of each run of jobs of no
-    DAG in a directory with DAGs, which ``runs`` does not include, its jobs by its key.
+    as in :class:`Status`. ``measure``: the hour unit of the ensemble, in which statistics count
+    hours. Executions are ordered by job, then by start. ``faults``: as in :class:`NodeFault`,
+    without nodes that an end on purpose left so. ``aborts``: the ABORT-DAG-ON that ended a DAG, by
+    its key. ``restarts``: when the access point was restarted, by the logs of DAGMan. ``dagmans``:
+    the DAGMans of the top-level DAGs. ``item``: what runs consist of, "job" for jobs without
+    epochs. ``jobs_beside``: of each run of jobs of no DAG in a directory with DAGs, which ``runs``
+    does not include, its jobs by its key.
     """
 
     dagdir: str

@@ -16,7 +16,7 @@ from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import REQUEUED, is_expiry, with_common_numbers
 from metlmon.model.states import Outcome
-from metlmon.snapshot.records import HOUR, Execution, Hold, Job, job_key
+from metlmon.snapshot.records import HOUR, Execution, Hold, HourUnit, Job, job_key
 from metlmon.stats.totals import group_by
 
 QUOTA_REASON: Final = re.compile(r"disk quota exceeded|no space left on device|\bENOSPC\b", re.I)
@@ -113,10 +113,11 @@ def cause_of_execution(entry: Execution) -> str:
 
 def causes_of(
     executions: Iterable[Execution],
+    unit: HourUnit,
     holds: Iterable[MatchedHold] = (),
     key: Callable[[Execution], str] = cause_of_execution,
 ) -> tuple[Cause, ...]:
-    """The causes of bad executions and of holds, by descending badput.
+    """The causes of bad executions and of holds, by descending badput in the ``unit``.
 
     A hold that ended an execution has the cause of that execution.
     """
@@ -130,13 +131,15 @@ def causes_of(
         ),
     )
     causes = [
-        _build_cause(name, by_executions.get(name, []), by_holds.get(name, []))
+        _build_cause(name, by_executions.get(name, []), by_holds.get(name, []), unit)
         for name in by_executions | by_holds
     ]
     return tuple(sorted(causes, key=lambda c: (-c.badput, -c.occurrences, c.key)))
 
 
-def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[MatchedHold]) -> Cause:
+def _build_cause(
+    key: str, executions: Sequence[Execution], holds: Sequence[MatchedHold], unit: HourUnit
+) -> Cause:
     texts = group_by(executions, lambda e: (e.cause or e.outcome.value, e.outcome))
     holds_alone = (hold for hold, execution in holds if execution is None)
     held = group_by(holds_alone, lambda hold: hold.cause)
@@ -150,7 +153,7 @@ def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[Matc
             common=common[text],
             outcome=outcome,
             executions=sum(e.counted for e in group),
-            badput=_badput(group),
+            badput=sum(map(unit.lost_seconds, group)) / HOUR,
         )
         for (text, outcome), group in texts.items()
     ]
@@ -165,7 +168,7 @@ def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[Matc
     code, subcode = (
         (holds[0][0].code, holds[0][0].subcode) if first is None else (first.code, first.subcode)
     )
-    costliest = max(executions, key=lambda e: e.lost_gpu_seconds, default=None)
+    costliest = max(executions, key=unit.lost_seconds, default=None)
     unknown = first is not None and first.uncertain
     return Cause(
         key=key,
@@ -177,16 +180,12 @@ def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[Matc
         executions=sum(e.counted for e in executions),
         holds=len(holds),
         ended_by_hold=sum(execution is not None for _, execution in holds),
-        badput=_badput(executions),
+        badput=sum(map(unit.lost_seconds, executions)) / HOUR,
         outcomes=tuple(dict.fromkeys(reason.outcome for reason in reasons)),
         reasons=tuple(reasons),
         example=costliest.reason if costliest is not None else None,
         end_unknown=unknown,
     )
-
-
-def _badput(executions: Iterable[Execution]) -> float:
-    return sum(e.lost_gpu_seconds for e in executions) / HOUR
 
 
 # --- holds ------------------------------------------------------------------------------------

@@ -65,19 +65,19 @@ class UsageTotals(Struct, frozen=True):
 
 
 def sum_executions(entries: Iterable[Execution], measure: HourUnit = HourUnit.GPU) -> UsageTotals:
-    """The totals of the executions, whose GPU-seconds are in ``measure`` (``in_hour_unit``)."""
-    totals, of_runs = ExecutionTotals(), ExecutionTotals()
+    """The totals of the executions, with hours in the unit ``measure``."""
+    totals, of_runs = ExecutionTotals(measure), ExecutionTotals(measure)
     for entry in entries:
-        totals.add(entry, entry.weight)
+        totals.add(entry)
         if entry.key is not None:
-            of_runs.add(entry, entry.weight)
+            of_runs.add(entry)
     return UsageTotals(
         executions=totals.executions,
         good_executions=totals.good_executions,
         bad_executions=totals.bad_executions,
         completed_epochs=totals.completed,
-        hours=totals.hours(measure),
-        run_hours=of_runs.hours(HourUnit.GPU),
+        hours=totals.hours,
+        run_hours=of_runs.hours,
     )
 
 
@@ -167,14 +167,14 @@ def break_down(ledger: Ledger) -> Breakdown:
                 target=tuple(sorted({each.target for each in entries if each.target})),
                 executions=totals.executions,
                 completed_epochs=totals.completed,
-                hours=totals.hours(ledger.measure),
+                hours=totals.hours,
                 seconds_median=_median(e.seconds for e in entries if e.outcome is Outcome.GOOD),
                 epoch_seconds_median=_median(e.trained for e in entries if e.final),
             )
             for site, entries, totals in _by_hours(ledger, "site")
         ),
         gpus=tuple(
-            GpuRow(gpu, totals.executions, totals.completed, totals.hours(ledger.measure))
+            GpuRow(gpu, totals.executions, totals.completed, totals.hours)
             for gpu, _, totals in _by_hours(ledger, "gpu")
         ),
         causes=tuple(_causes(ledger)),
@@ -186,15 +186,12 @@ def _by_hours(
     ledger: Ledger, place: str
 ) -> list[tuple[str | None, list[Execution], ExecutionTotals]]:
     """The executions of each place, with their totals, the most hours first."""
-    unit = ledger.measure
     charged = (each for each in ledger.executions if not each.at_access_point)
-    groups = []
-    for name, entries in group_by(charged, attrgetter(place)).items():
-        totals = ExecutionTotals()
-        for entry in entries:
-            totals.add(entry, unit.weight(entry.gpus, entry.cpus))
-        groups.append((name, entries, totals))
-    return sorted(groups, key=lambda g: (-g[2].hours(unit).total, -g[2].executions, g[0] or ""))
+    groups = [
+        (name, entries, ExecutionTotals(ledger.measure, entries))
+        for name, entries in group_by(charged, attrgetter(place)).items()
+    ]
+    return sorted(groups, key=lambda g: (-g[2].hours.total, -g[2].executions, g[0] or ""))
 
 
 def _median(values: Iterable[float]) -> float | None:
@@ -223,8 +220,7 @@ def _causes(ledger: Ledger) -> list[CauseRow]:
             code=code,
             subcode=subcode,
             executions=len(entries),
-            badput=sum(round(e.lost * SECOND) * (weight(e.gpus, e.cpus) or 0) for e in entries)
-            / AN_HOUR,
+            badput=sum(round(e.lost * SECOND) * (weight(e) or 0) for e in entries) / AN_HOUR,
             example=entries[-1].reason,
             end_unknown=unknown,
         )

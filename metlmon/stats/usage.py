@@ -31,7 +31,6 @@ from metlmon.snapshot.records import (
     Job,
     Ledger,
     Transfer,
-    in_hour_unit,
     job_key,
 )
 from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_of, match_holds
@@ -291,8 +290,8 @@ class Usage(Struct, frozen=True, dict=True):
 
 def site_usage(stats_input: StatsInput) -> Usage:
     """The statistic of the Sites screen: usage up to as-of."""
-    usage = usage_in_window(in_hour_unit(stats_input.ledger))
-    return replace(usage, resources=resource_use(stats_input.ledger).groups)
+    ledger = stats_input.ledger
+    return replace(usage_in_window(ledger), resources=resource_use(ledger).groups)
 
 
 def usage_in_window(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
@@ -307,7 +306,7 @@ def usage_in_window(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
         gpus=groups.by_gpu(),
         site_gpus=_compare(groups.by_site_and_gpu()),
         hosts=groups.by_host(),
-        causes=causes_of(groups.executions, groups.holds),
+        causes=causes_of(groups.executions, ledger.measure, groups.holds),
         waiting=tuple(_target_waits(ledger, window)),
         hidden_epochs=tuple(groups.epoch_of[e.node_key] for e in finals if groups.is_hidden(e)),
         executions=groups.executions,
@@ -520,7 +519,7 @@ class UsageGroups:
             transfers=len(transfers),
             evictions=sum(e.outcome in EVICTIONS and id(e) not in by_hold for e in counted),
             holds=len(holds),
-            causes=causes_of(executions, holds),
+            causes=causes_of(executions, self.clipped.measure, holds),
         )
 
     def _completed_epochs(self, executions: Iterable[Execution]) -> tuple[Distribution, int]:
@@ -534,7 +533,7 @@ class UsageGroups:
         return LongestExecutions(
             epochs=len(epochs),
             seconds=sum(epoch.longest_seconds or 0.0 for epoch in epochs),
-            gpu_seconds=sum(each.trained * (weight(each.gpus, each.cpus) or 0) for each in longest),
+            gpu_seconds=sum(each.trained * (weight(each) or 0) for each in longest),
         )
 
     def _transfer_stats(

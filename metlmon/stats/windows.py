@@ -213,7 +213,7 @@ def clip_ledger(ledger: Ledger, window: TimeWindow) -> Ledger:
     executions = tuple(_not_none(map(clipper.execution, ledger.executions)))
     return replace(
         ledger,
-        runs=tuple(_runs(ledger.runs, executions)),
+        runs=tuple(_runs(ledger, executions)),
         epochs=tuple(
             epoch
             for epoch in ledger.epochs
@@ -336,10 +336,11 @@ def _shifted(moment: datetime, delta: timedelta) -> datetime:
         return datetime.max if delta > timedelta() else datetime.min
 
 
-def _runs(runs: Iterable[Run], executions: Iterable[Execution]) -> Iterable[Run]:
+def _runs(ledger: Ledger, executions: Iterable[Execution]) -> Iterable[Run]:
     by_run = group_by(executions, lambda entry: entry.key)
-    for run in runs:
-        yield replace(run, hours=sum_executions(by_run.get(run.key, ())).hours)
+    for run in ledger.runs:
+        totals = sum_executions(by_run.get(run.key, ()), ledger.measure)
+        yield replace(run, hours=totals.hours)
 
 
 def distribute_seconds(

@@ -38,12 +38,8 @@ def columns(jobs: Sequence[Job], this_year: int | None, unit: HourUnit) -> list[
 
     def hours(row: Job) -> float | None:
         executions = () if row.at_access_point else row.executions
-        known = [
-            each.seconds * weight / HOUR
-            for each in executions
-            if (weight := unit.weight(each.gpus, each.cpus)) is not None
-        ]
-        return sum(known) if known else None
+        known = [seconds for each in executions if (seconds := unit.seconds(each)) is not None]
+        return sum(known) / HOUR if known else None
 
     shown: list[Column[Job]] = [
         Column("job", lambda row: formatting.job_id(row.cluster, row.proc)),

@@ -1166,6 +1166,10 @@ def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Ex
             sign += line((f" {HIDDEN.glyph}", style_of(HIDDEN)))
         return sign
 
+    def hours(row: Execution) -> float | None:
+        seconds = usage.measure.seconds(row)
+        return None if seconds is None else seconds / HOUR
+
     columns: list[Column[Execution]] = [
         Column(
             "run",
@@ -1180,7 +1184,7 @@ def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Ex
         Column("seconds", lambda r: r.seconds, Kind.DURATION, title="TIME"),
         Column(
             "hours",
-            lambda r: r.gpu_hours,
+            hours,
             Kind.HOURS,
             title=usage.measure.short,
             style=lambda r: BAD if r.kind == "badput" else PLAIN,

@@ -270,7 +270,9 @@ def test_requeues_of_a_real_pool(shared: Shared) -> None:
     failed = [entry for entry in executions if "exited with return value 5" in (entry.cause or "")]
     assert len(failed) == 11
     assert sum((entry.cause or "").endswith("requeued by the job)") for entry in failed) == 5
-    (cause,) = [each for each in causes_of(executions) if "return value 5" in each.cause]
+    (cause,) = [
+        each for each in causes_of(executions, HourUnit.GPU) if "return value 5" in each.cause
+    ]
     assert cause.executions == 11
 
 

@@ -257,7 +257,7 @@ def out_of_reach() -> Log:
 def test_disconnected_execution_ends_with_its_lease(log: Log, outcome: str) -> None:
     lost = of_one_job(log).job(77, as_of="20:00:00").executions[0]
     assert (lost.outcome, lost.end) == (outcome, moment("11:40:00"))
-    assert lost.lost_gpu_seconds == timedelta(minutes=100).total_seconds()
+    assert lost.lost == timedelta(minutes=100).total_seconds()
 
 
 def test_disconnected_execution_lasts_during_its_lease() -> None:

@@ -50,8 +50,8 @@ def hours(entries: Iterable[Execution]) -> dict[str, float]:
     sums = {"goodput": 0.0, "badput": 0.0, "running": 0.0}
     for entry in entries:
         # A checkpointed execution is good up to its checkpoint.
-        sums["goodput"] += entry.stored * (entry.weight or 0.0) / 3600
-        sums[entry.kind] += (entry.seconds - entry.stored) * (entry.weight or 0.0) / 3600
+        sums["goodput"] += entry.stored * (entry.gpus or 0) / 3600
+        sums[entry.kind] += (entry.seconds - entry.stored) * (entry.gpus or 0) / 3600
     return sums
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from metlmon.report.build import build_report
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import render_markdown
-from metlmon.snapshot.records import HourUnit, hour_unit_of, in_hour_unit
+from metlmon.snapshot.records import HourUnit, hour_unit_of
 from metlmon.stats.totals import break_down, sum_executions
 from metlmon.stats.usage import UsageFilter, usage_in_window
 from metlmon.stats.windows import TimeWindow
@@ -38,11 +38,11 @@ def log_of(*cpus: int | None, gpus: int = 0) -> Log:
 
 
 def test_unit_of_hours() -> None:
-    lost, good = in_hour_unit(of_one_job(log_of(4, 8)).builder().ledger()).executions
+    lost, good = of_one_job(log_of(4, 8)).builder().ledger().executions
     assert hour_unit_of(()) is hour_unit_of((lost, replace(good, gpus=1))) is HourUnit.GPU
     assert hour_unit_of((lost, good)) is HourUnit.CPU
     half = replace(lost, checkpoint=lost.start, stored=lost.seconds / 2)
-    assert sum_executions((half,)).hours.badput == 2
+    assert sum_executions((half,), HourUnit.CPU).hours.badput == 2
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_hours_of_an_ensemble_without_gpus(
     view = found.run_view(status.runs[0].key)
     assert view.epochs[0].hours == status.hours
     assert spans.text(gpu_hours(status.hours)).startswith(measure.hours)
-    # The ledger is in GPU-seconds, as the exported columns are, until it is measured.
     ledger = found.ledger()
-    assert usage_in_window(ledger).total.totals.hours.total == 0
-    places = usage_in_window(in_hour_unit(ledger))
+    in_gpus = usage_in_window(replace(ledger, measure=HourUnit.GPU))
+    assert in_gpus.total.totals.hours.total == 0
+    places = usage_in_window(ledger)
     assert places.total.totals.hours.total == good + bad
     assert places.total.totals.hours_per_epoch == good + bad
     legend = usage_table.legend(places.total.totals)
@@ -78,12 +78,12 @@ def test_hours_of_an_ensemble_without_gpus(
     made = build_report(stats_input(found), None)
     assert f"with {good + bad:.{made.hours_digits}f} {measure.hours}" in made.prose(made.headline)
     assert not any("GPU-hours" in page for page in (render_html(made), render_markdown(made)))
-    in_gpus = build_report(stats_input(found), None, measure=HourUnit.GPU)
-    assert in_gpus.headline.count("with 0 GPU-hours") == 1
+    made_in_gpus = build_report(stats_input(found), None, measure=HourUnit.GPU)
+    assert made_in_gpus.headline.count("with 0 GPU-hours") == 1
 
 
 def test_window_has_its_part_of_an_execution() -> None:
-    ledger = in_hour_unit(of_one_job(log_of(4)).builder().ledger())
+    ledger = of_one_job(log_of(4)).builder().ledger()
     half = TimeWindow(moment("01:30:00"), None)
     assert usage_in_window(ledger, half).total.totals.hours.total == 2
 
@@ -121,7 +121,7 @@ def test_json_keeps_gpu_hours_beside_the_others(capsys: Captured, tmp_path: Path
 
 
 def test_bars_and_executions_name_the_unit() -> None:
-    places = usage_in_window(in_hour_unit(of_one_job(log_of(4)).builder().ledger()))
+    places = usage_in_window(of_one_job(log_of(4)).builder().ledger())
     for view in usage_table.VIEWS:
         heads = [spec.title for spec in view.columns_of(view.rows(places), places)]
         assert "GPU-HOURS" not in heads

@@ -99,7 +99,7 @@ def test_executions_of_a_figure_have_its_sum(path: Path) -> None:
         result = sum_executions(chosen)
         assert result.executions == cause.executions
         assert result.hours.badput == pytest.approx(cause.badput, abs=1e-9)
-        stored = sum(entry.stored * (entry.weight or 0) for entry in chosen)
+        stored = sum(entry.stored * (entry.gpus or 0) for entry in chosen)
         assert result.hours.goodput == pytest.approx(stored / 3600, abs=1e-9)
 
 

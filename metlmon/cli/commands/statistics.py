@@ -17,7 +17,7 @@ from metlmon.cli.reading import input_with_trainings, open_reader, stats_at, sta
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
 from metlmon.health.changes import Changes, changes_since
-from metlmon.snapshot.records import Execution, in_hour_unit
+from metlmon.snapshot.records import Execution
 from metlmon.stats.backtest import Backtest, backtest
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.requests import MIN_EPOCHS, RequestAdvice, advice_text, advise_requests
@@ -76,7 +76,7 @@ class SitesOutput(EnsembleOutput, frozen=True, kw_only=True):
 def sites(options: argparse.Namespace) -> int:
     builder = open_reader(options).snapshot_builder()
     window, ledger = window_of(options, builder), builder.ledger()
-    usage = usage_in_window(in_hour_unit(ledger), window)
+    usage = usage_in_window(ledger, window)
     variation = epoch_variation(ledger, window)
     print_text = partial(print_sites, usage, variation, only_hosts=options.by == "host")
     return show(options, SitesOutput, builder, print_text, usage=usage, variation=variation)
