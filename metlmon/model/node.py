@@ -186,7 +186,7 @@ class NodeRecord(Struct, gc=False):
     """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
 
     ``posts`` and ``skips`` are tuples, since most nodes, which have no scripts, share one empty
-    tuple. ``result``: that of its jobs; None without any, and until it is needed. ``possible``:
+    tuple. ``result``: that of its jobs as found by :func:`submission_result`. ``possible``:
     jobs that may belong to it, or to a node of another DAG. ``own_state``: its state regardless of
     other nodes; ``state``: its state; both None until they are resolved. ``component``: that of its
     DAG with this node.
@@ -211,24 +211,28 @@ def is_unknown(state: NodeState) -> bool:
 
 
 def submission_result(record: NodeRecord) -> SubmissionResult | None:
-    """The result of the node's submissions, None without any."""
+    """The result of the node's submissions, None without any; found once until they change."""
+    if record.result is None and record.jobs:
+        record.result = _submission_result(record.jobs)
+    return record.result
+
+
+def _submission_result(all_jobs: tuple[LoggedJob, ...]) -> SubmissionResult:
     by_cluster: dict[tuple[int, int], list[LoggedJob]] = {}
-    for job in record.jobs:
+    for job in all_jobs:
         by_cluster.setdefault((job.cluster, job.subproc), []).append(job)
     submissions: list[tuple[datetime, int, list[LoggedJob]]] = []
     for (cluster, _), jobs in by_cluster.items():
         jobs.sort(key=lambda job: (job.proc, job.subproc))
         times = [time for time in map(_first_sign, jobs) if time is not None]
         submissions.append((min(times, default=datetime.min), cluster, jobs))
-    if not submissions:
-        return None
     submissions.sort(key=lambda submission: submission[:2])
     submit_times = tuple(time if time > datetime.min else None for time, _, _ in submissions)
     state, since, job = _submission_state(submissions[-1][2])
     in_order = tuple([job for _, _, procs in submissions for job in procs])
     success_job, success_index = _last_success(jobs for _, _, jobs in reversed(submissions))
     return SubmissionResult(
-        jobs=record.jobs if in_order == record.jobs else in_order,
+        jobs=all_jobs if in_order == all_jobs else in_order,
         submit_times=submit_times,
         state=state,
         since=since,
@@ -293,15 +297,14 @@ def removed_at_dag_end(job: LoggedJob) -> bool:
 class NodeResolver:
     """Resolves the own state of one node, regardless of other nodes.
 
-    ``inputs``: what the states of all nodes of its DAG depend on. ``result``: that of the node's
-    submissions. Reports after the DAG's cut are ignored.
+    ``inputs``: what the states of all nodes of its DAG depend on. Reports after the DAG's cut are
+    ignored.
     """
 
-    def __init__(
-        self, dag: Dag, inputs: Inputs, record: NodeRecord, result: SubmissionResult | None
-    ) -> None:
+    def __init__(self, dag: Dag, inputs: Inputs, record: NodeRecord) -> None:
         self._dag, self._alive, self._inputs = dag, inputs.alive, inputs
-        self._record, self._node, self._result = record, record.node, result
+        self._record, self._node = record, record.node
+        self._result = result = submission_result(record)
         self._submitted = result.submitted if result is not None else None
         self._post = self._post_result()
         self._reports = self._read_reports()
@@ -655,7 +658,7 @@ class NodeResolver:
             return False
         if any(code is not None and code in (node.unless_exit, node.abort_on) for code in codes):
             return False
-        return retries_left(self._dag, self._record, result) > 0
+        return retries_left(self._dag, self._record) > 0
 
     def _gave_up(self) -> bool:
         """Whether DAGMan reported that it gave up after the last submission."""
@@ -678,21 +681,19 @@ def _is_newer(report: NodeReport, since: datetime | None) -> bool:
     return report.time >= since if report.kind is MessageKind.POST_STARTED else report.time > since
 
 
-def retries_left(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> int:
+def retries_left(dag: Dag, record: NodeRecord) -> int:
     """Number of retries that the current DAGMan run has left for the node."""
-    used, started = _tries(dag, record, result)
+    used, started = tries(dag, record)
     # A retry that has started, but whose submission has not been read yet, still counts.
     return max(0, record.node.retries + 1 - used, int(started))
 
 
-def tries(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> int:
-    """Number of tries of the node in the current DAGMan run; a rescue DAG starts from 0."""
-    return _tries(dag, record, result)[0]
+def tries(dag: Dag, record: NodeRecord) -> tuple[int, bool]:
+    """Number of tries of the node in the current DAGMan run; a rescue DAG starts from 0.
 
-
-def _tries(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> tuple[int, bool]:
-    """The tries, and whether one has started whose submission has not been read yet."""
-    run_start = dag.last_fresh_start()
+    Also whether one has started whose submission has not been read yet.
+    """
+    run_start, result = dag.last_fresh_start(), submission_result(record)
 
     def in_this_run(time: datetime | None) -> bool:
         return run_start is None or time is None or time >= run_start
@@ -802,9 +803,7 @@ class DagStates:
 
             def resolve(name: str) -> NodeState:
                 key = (dag_key, name)
-                record, result = self._nodes[key], self.submission_result(key)
-                resolver = NodeResolver(dag, inputs, record, result)
-                state = resolver.resolve()
+                state = NodeResolver(dag, inputs, self._nodes[key]).resolve()
                 if state.state is not State.WAITING or key not in self._sub_dags or dag.has_run():
                     return state
                 return self._state_of_sub_dag(key) or state
@@ -853,13 +852,6 @@ class DagStates:
         return NodeState(
             State.RUNNING if is_active else State.UNKNOWN, submitted, submitted=submitted
         )
-
-    def submission_result(self, key: NodeKey) -> SubmissionResult | None:
-        """The result of a node's submissions."""
-        record = self._nodes[key]
-        if record.result is None:
-            record.result = submission_result(record)
-        return record.result
 
     def unrecorded(self, dag_key: str) -> UnrecordedCounts | None:
         """The unrecorded nodes of a DAG, None if there are none; as resolved last."""

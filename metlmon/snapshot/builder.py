@@ -43,6 +43,7 @@ from metlmon.model.node import (
     missing_rescue,
     reported_totals,
     retries_left,
+    submission_result,
     tries,
 )
 from metlmon.model.run import GateStatus, RunNodes, gate_status
@@ -442,7 +443,7 @@ class SnapshotBuilder:
         return None if job is None or job.noop else self.derivation.record_of(job)
 
     def _submitted_jobs(self, key: NodeKey) -> tuple[JobId, ...]:
-        result = self.derivation.submission_result(key)
+        result = submission_result(self.nodes[key])
         jobs = result.jobs if result is not None else ()
         return tuple(job.id for job in jobs if not job.noop)
 
@@ -452,8 +453,7 @@ class SnapshotBuilder:
         state = derivation.states[key]
         if state.state is State.FAILED and not state.can_retry:
             return 0
-        result = derivation.submission_result(key)
-        return retries_left(derivation.dags[key[0]], derivation.nodes[key], result)
+        return retries_left(derivation.dags[key[0]], derivation.nodes[key])
 
     # --- runs ---------------------------------------------------------------------------
 
@@ -573,7 +573,7 @@ class SnapshotBuilder:
         derivation, job = self.derivation, self._node_job(key)
         source = (
             derivation.states[key],
-            derivation.submission_result(key),
+            submission_result(derivation.nodes[key]),
             derivation.node_jobs(key),
             len(derivation.dags[key[0]].node_reports.get(key[1], ())),
             # Only the wait of a job without an end lasts up to as-of.
@@ -632,7 +632,7 @@ class SnapshotBuilder:
 
     def _success(self, key: NodeKey) -> Execution | None:
         """The execution that completed a node; None if the node is not completed."""
-        result = self.derivation.submission_result(key)
+        result = submission_result(self.nodes[key])
         is_completed = self.derivation.states[key].state is State.COMPLETED
         if not is_completed or result is None or result.success_job is None:
             return None
@@ -764,8 +764,7 @@ class SnapshotBuilder:
         state, node = derivation.states[key], derivation.nodes[key].node
         run, part = derivation.runs.run_of(key), derivation.runs.parts.get(key)
         futile = state.state is State.FUTILE
-        result = None if futile else derivation.submission_result(key)
-        tried = 0 if futile else tries(derivation.dags[key[0]], derivation.nodes[key], result)
+        tried = 0 if futile else tries(derivation.dags[key[0]], derivation.nodes[key])[0]
         failure = self.failure(key)
         return NodeFault(
             node_key=key,

@@ -479,7 +479,7 @@ class Derivation:
     def _update_node(self, memo: NodeMemo) -> None:
         """Build the records of a node's jobs: the numbers of their attempts are interdependent."""
         record, key = memo.record, memo.record.key
-        result = self.submission_result(key)
+        result = submission_result(record)
         histories = {job.key: (job, job.history()) for job in record.jobs if not job.noop}
         state = self.states.get(key)
         # Until its state is resolved, a good last job is assumed to complete it.
@@ -526,7 +526,7 @@ class Derivation:
         later = [
             (time, len(nodes[child].parents) == 1)
             for child in record.node.children
-            if (result := self.submission_result((dag, child))) is not None
+            if (result := submission_result(self.nodes[dag, child])) is not None
             for time in result.submit_times
             if time is not None and time > state.submitted
         ]
@@ -753,7 +753,7 @@ class Derivation:
 
     def _is_overruled(self, record: NodeRecord, state: NodeState) -> bool:
         """Whether the job of a completed node with a POST script failed."""
-        result = self.submission_result(record.key) if state.job is not None else None
+        result = submission_result(record) if state.job is not None else None
         return result is not None and result.state in FAILED_JOB
 
     def _special_nodes(self) -> list[NodeKey]:
@@ -806,12 +806,6 @@ class Derivation:
         if run_state is None:
             return run.nodes()[0]
         return run_state.latest or next(iter(run_state.epochs.values()), None) or run.nodes()[0]
-
-    def submission_result(self, key: NodeKey) -> SubmissionResult | None:
-        """The combined result of the submissions of a node."""
-        if self.nodes is self.ensemble.nodes:
-            return self.ensemble.states.submission_result(key)
-        return submission_result(self.nodes[key])
 
     def record_of(self, job: LoggedJob) -> Job:
         """The record of a job, even if it does not count (that of a NOOP node)."""
