@@ -105,7 +105,6 @@ class SnapshotBuilder:
         self.run_states, self.totals = derivation.run_states, derivation.totals
         self._ledger: Ledger | None = None
         self._run_rows: dict[str, Run] = {}
-        self._running: dict[str, bool] = {}
 
     def seconds(self, start: datetime | None, end: datetime | None = None) -> float | None:
         """Seconds between two times; up to ``as_of`` if ``end`` is None."""
@@ -408,9 +407,9 @@ class SnapshotBuilder:
 
         Scripts whose output DAGMan does not write to a file (SCRIPT DEBUG) are left out.
         """
-        for key, state in self.derivation.states.items():
-            failure = self.failure(key) if state.state in FAILING else None
-            node = self.derivation.nodes[key].node
+        for key, record in self.nodes.items():
+            state, node = self.states.get(key), record.node
+            failure = self.failure(key) if state and state.state in FAILING else None
             script = {"pre": node.pre, "post": node.post}.get(failure.part) if failure else None
             if failure is not None and script is not None and script.debug is not None:
                 name = posixpath.join(node.dir or "", script.debug[0])
@@ -675,23 +674,17 @@ class SnapshotBuilder:
         if (abort := state.abort) is not None:
             stopped = Stopped(ABORT_RULE, state.ends_before, abort.text, abort.since, abort.node[1])
             return GateStatus(stopped=stopped)
-        gated = [dag for dag in run.gated_dags if dag in self.derivation.dags]
+        gated, ensemble = run.gated_dags, self.ensemble
         if not gated:
             return None
-        ensemble = self.ensemble
-        running = [dag for dag in gated if self._is_running(dag)]
+        here = [dag for dag in gated if dag in ensemble.dags]
+        running = [dag for dag in here if ensemble.dag_state(dag)[0] in ALIVE]
         # Not the latest submitted epoch: a run stopped before training in this DAG has none.
         epochs = self.derivation.run_states[run.key].epochs
         last = epochs[max(epochs)][0] if epochs else None
         dag = running[-1] if running else last if last in gated else gated[-1]
         reports = ensemble.gates.get(dag, {}).get(run.uuid or "")
         return gate_status(reports, self.clock, ensemble.cut, bool(running))
-
-    def _is_running(self, dag: str) -> bool:
-        if dag not in self._running:
-            ensemble = self.ensemble
-            self._running[dag] = dag in ensemble.dags and ensemble.dag_state(dag)[0] in ALIVE
-        return self._running[dag]
 
     # --- the ledger, and the description of the DAGs ------------------------------------
 

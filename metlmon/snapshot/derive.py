@@ -163,39 +163,19 @@ class Completion(NamedTuple):
 class NodeMemo(Struct, gc=False):
     """A node, and what the entries of its jobs were built from.
 
-    ``state``: that of the node when the entries were last checked; ``is_rebuilt``: they have been
-    rebuilt since. ``jobs``: these jobs. ``completion``: if a later node proves it. ``is_final``:
-    whether the entry of its successful execution says that it completes the node; None without one.
-    ``submitted``: when the first of the jobs was submitted.
+    ``is_rebuilt``: the entries have been rebuilt since the state of the node was set. ``jobs``:
+    these jobs. ``completion``: if a later node proves it. ``is_final``: whether the entry of its
+    successful execution says that it completes the node; None without one. ``submitted``: when the
+    first of the jobs was submitted.
     """
 
     record: NodeRecord
     category: NodeCategory
-    state: NodeState | None = None
     is_rebuilt: bool = False
     jobs: tuple[LoggedJob, ...] = ()
     completion: Completion | None = None
     is_final: bool | None = None
     submitted: datetime | None = None
-
-
-class NodeStates(Mapping[NodeKey, NodeState]):
-    """The states of the nodes with these memos, as far as they have been derived."""
-
-    def __init__(self, memos: Mapping[NodeKey, NodeMemo]) -> None:
-        self._memos = memos
-
-    def __getitem__(self, key: NodeKey) -> NodeState:
-        state = self._memos[key].state
-        if state is None:
-            raise KeyError(key)
-        return state
-
-    def __iter__(self) -> Iterator[NodeKey]:
-        return (key for key, memo in self._memos.items() if memo.state is not None)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 class DagNodeCounts(Struct):
@@ -301,7 +281,8 @@ class Derivation:
         self._tables: dict[str, NodeStateTable] = {}
         self._live = False
         self._memos: dict[NodeKey, NodeMemo] = {}
-        self.states = NodeStates(self._memos)
+        self.states: dict[NodeKey, NodeState] = {}
+        """The states of the nodes when their entries were last checked."""
         self._categories: dict[NodeCategory, NodeCategory] = {}
         self._memos_by_dag: dict[str, dict[NodeCategory, list[NodeMemo]]]
         self._memos_by_dag = {key: {} for key in self.dags}
@@ -615,8 +596,8 @@ class Derivation:
                 for state, number in Counter([state.state for state in states]).items():
                     sums.add(dag_key, dag.top, category, state, number)
                 for memo, node_state in zip(memos, states, strict=True):
-                    is_same = memo.state is node_state and memo.jobs is memo.record.jobs
-                    if memo.is_rebuilt or not is_same:
+                    is_same = self.states.get(memo.record.key) is node_state
+                    if memo.is_rebuilt or not is_same or memo.jobs is not memo.record.jobs:
                         self._set_state(memo, node_state)
         for key in self.faulty:
             node_state, counts = self.states[key], sums.counts[key[0]]
@@ -629,7 +610,7 @@ class Derivation:
     def _set_state(self, memo: NodeMemo, node_state: NodeState) -> None:
         """Set the state of a node, and put it into the sets of nodes to which it belongs."""
         record, state, failure = memo.record, node_state.state, node_state.failure
-        node, memo.state = record.node, node_state
+        node, self.states[record.key] = record.node, node_state
         is_final = state is _COMPLETED and memo.category.training
         is_of_other_jobs = memo.jobs is not record.jobs
         is_of_other_time = bool(record.jobs) and memo.completion != self._completion(
@@ -696,7 +677,7 @@ class Derivation:
         self.epoch_states = Counter()
         for run in self.runs.by_key.values():
             nodes = run.nodes()
-            inputs = submitted, alive, aborts, [self._memos[key].state for key in nodes]
+            inputs = submitted, alive, aborts, [self.states[key] for key in nodes]
             if self._run_inputs.get(run.key) != inputs:
                 self._run_inputs[run.key] = inputs
                 self.run_states[run.key] = resolve_run(
