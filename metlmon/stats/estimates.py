@@ -46,7 +46,7 @@ from msgspec import Struct
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import NodeKey
-from metlmon.model.states import ACTIVE, DONE, TERMINAL, DagState, Outcome, State
+from metlmon.model.states import ACTIVE, DONE, DagState, Outcome, State
 from metlmon.snapshot.records import DagRow, Epoch, Execution, Job, Ledger, Run, job_key
 from metlmon.stats.causes import USER_VACATE_CODES
 from metlmon.stats.simulation import (
@@ -467,7 +467,7 @@ class Downtime:
             for job, next_job in pairwise(jobs)
             if job.state is State.REMOVED
             and job.submitted is not None
-            and (left := _queue_exit(job)) is not None
+            and (left := job.ended) is not None
             and _has_dagman_start(dagman_starts, job.submitted, next_job.submitted or left)
         ]
         lost = [interval for interval, _ in self._lost_work[run]]
@@ -504,7 +504,7 @@ def _infer_dagman_starts(jobs: Sequence[Job]) -> list[datetime]:
     removed = [
         (left, job)
         for job in jobs
-        if job.state is State.REMOVED and (left := _queue_exit(job)) is not None
+        if job.state is State.REMOVED and (left := job.ended) is not None
     ]
     removed.sort(key=itemgetter(0))
     # End times of the jobs submitted so far; the times compared with them are ascending.
@@ -517,12 +517,12 @@ def _infer_dagman_starts(jobs: Sequence[Job]) -> list[datetime]:
         index = next_index
         new_count = bisect_right(jobs, first - REMOVAL_SPREAD, submitted_count, key=_submitted)
         for job in jobs[submitted_count:new_count]:
-            heappush(end_times, (_queue_exit(job) or datetime.max))
+            heappush(end_times, (job.ended or datetime.max))
         submitted_count = new_count
         while end_times and end_times[0] <= first:
             heappop(end_times)
         group_count = sum(
-            _submitted(job) <= first - REMOVAL_SPREAD and (_queue_exit(job) or datetime.max) > first
+            _submitted(job) <= first - REMOVAL_SPREAD and (job.ended or datetime.max) > first
             for job in group
         )
         if len(end_times) > group_count:
@@ -543,11 +543,10 @@ def _gaps(jobs: Sequence[Job]) -> list[tuple[DowntimeInterval, Job]]:
         start = _submitted(job)
         if last is not None and last[0] < start:
             gaps.append(((last[0], start), last[1]))
-        left = _queue_exit(job)
-        if left is None:
+        if job.ended is None:
             break
-        if last is None or left > last[0]:
-            last = left, job
+        if last is None or job.ended > last[0]:
+            last = job.ended, job
     return gaps
 
 
@@ -560,13 +559,6 @@ def _has_dagman_start(dagman_starts: Sequence[datetime], start: datetime, end: d
 def _submitted(job: Job) -> datetime:
     assert job.submitted is not None
     return job.submitted
-
-
-def _queue_exit(job: Job) -> datetime | None:
-    """When the job left the queue; None if it is in the queue."""
-    if job.ended is None and job.state in TERMINAL and job.states:
-        return job.states[-1][0]
-    return job.ended
 
 
 def merge_intervals(intervals: Iterable[tuple[C, C]]) -> list[tuple[C, C]]:

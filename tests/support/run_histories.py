@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from metlmon.config.settings import Settings
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
-from metlmon.model.states import DagState, Outcome, State
+from metlmon.model.states import TERMINAL, DagState, Outcome, State
 from metlmon.snapshot.records import DagRow, Epoch, Execution, Job, Ledger, Run, Status
 from tests.support.records import blank, execution_at, job_at, read_dagdir, stats_input
 
@@ -174,7 +174,8 @@ def _execution(
 
 
 def _job(run: str, at: int, past: Past, job: JobId, state: State, submitted: datetime) -> Job:
-    made = Job(**_owner(run, at, past), job=job, state=state, submitted=submitted)
+    ended = submitted if state in TERMINAL else None
+    made = Job(**_owner(run, at, past), job=job, state=state, submitted=submitted, ended=ended)
     return made.with_states([(submitted, state)])
 
 
