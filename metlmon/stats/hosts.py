@@ -11,6 +11,8 @@ from math import sqrt
 from statistics import NormalDist, median
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec import Struct
+
 from metlmon.stats.totals import group_by
 
 HostKey: TypeAlias = tuple[str | None, str | None, str | None, int | None]
@@ -45,8 +47,13 @@ class EpochTime(NamedTuple):
         return self.start + timedelta(seconds=self.seconds)
 
 
-class HostComparison(NamedTuple):
-    """A host and its peers: see :class:`metlmon.stats.usage.HostUsage`."""
+class HostComparison(Struct, frozen=True):
+    """A host and its peers: other hosts with the same GPU model and count.
+
+    ``relative_time``: its median epoch relative to ``peer_median``, that of the ``peer_epochs`` on
+    these; ``relative_at_site``: relative to those at its site, without the differences between
+    runs; ``slow``: see :func:`compare_hosts`. Comparisons that are not possible are None.
+    """
 
     peer_epochs: int = 0
     peer_median: float | None = None

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.job import SAME_MOMENT
@@ -38,6 +38,7 @@ from metlmon.stats.hosts import (
     SLOW_FACTOR,
     SLOW_MIN_EPOCHS,
     EpochTime,
+    HostComparison,
     HostKey,
     compare_hosts,
 )
@@ -182,15 +183,11 @@ class SiteGpuUsage(Struct, frozen=True):
     slow: bool | None = None
 
 
-class HostUsage(Struct, frozen=True):
-    """Usage of one host, by GPU model and number of GPUs.
+class HostUsage(HostComparison, frozen=True, kw_only=True):
+    """Usage of one host, by GPU model and number of GPUs, and its comparison with others.
 
     ``epoch_seconds``: of its completed epochs without the ``hidden_epochs``. ``gpus_used`` and
-    ``cpus_used``: the averages of these epochs, as far as measured. ``relative_time``: its median
-    epoch relative to ``peer_median``, that of the ``peer_epochs`` on other hosts with the same
-    model and count; ``relative_at_site``: relative to those at its site, without the differences
-    between runs; ``slow``: see :func:`metlmon.stats.hosts.compare_hosts`. Comparisons that
-    are not possible are None.
+    ``cpus_used``: the averages of these epochs, as far as measured.
     """
 
     host: str | None
@@ -202,11 +199,6 @@ class HostUsage(Struct, frozen=True):
     hidden_epochs: int
     gpus_used: Distribution
     cpus_used: Distribution
-    peer_epochs: int = 0
-    peer_median: float | None = None
-    relative_time: float | None = None
-    relative_at_site: float | None = None
-    slow: bool | None = None
 
 
 class TargetWaits(Struct, frozen=True):
@@ -446,16 +438,19 @@ class UsageGroups:
         )
         usages = []
         for place, entries in groups.items():
-            own = trained.get(place, [])
+            (host, site, gpu, gpus), own = place, trained.get(place, [])
             usages.append(
                 HostUsage(
-                    *place,
-                    sum_executions(entries, self.clipped.measure),
-                    distribution(map(self.seconds, own)),
-                    sum(e.final for e in entries) - len(own),
-                    distribution(e.usage.gpus for e in own if e.usage),
-                    distribution(e.usage.cpus for e in own if e.usage),
-                    *comparisons.get(place, ()),
+                    host=host,
+                    site=site,
+                    gpu=gpu,
+                    gpus=gpus,
+                    totals=sum_executions(entries, self.clipped.measure),
+                    epoch_seconds=distribution(map(self.seconds, own)),
+                    hidden_epochs=sum(e.final for e in entries) - len(own),
+                    gpus_used=distribution(e.usage.gpus for e in own if e.usage),
+                    cpus_used=distribution(e.usage.cpus for e in own if e.usage),
+                    **asdict(comparisons.get(place, HostComparison())),
                 )
             )
         usages.sort(
