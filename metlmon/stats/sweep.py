@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.records import Point as Reached
 from metlmon.live.feed import StatsInput
-from metlmon.model.states import ACTIVE, DONE, URGENCY, State
+from metlmon.model.states import ACTIVE, URGENCY, State
 from metlmon.snapshot.records import DescribedNode, Nodes, Run
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
@@ -222,22 +222,36 @@ class GridChoice(Struct, frozen=True):
 
 
 class CellRun(Struct, frozen=True):
-    """One run of a cell, with its curve.
-
-    ``reached``: its best value, or its last one for a metric without a goal. ``state``: that of the
-    run, WAITING between two epochs. ``stopped``: why its gate ended it, None if it did not;
-    ``paused``: its next epoch waits at the gate.
-    """
+    """One run of a cell, with its curve."""
 
     json_omits: ClassVar = frozenset({"curve"})
-    json_properties: ClassVar = ("course",)
+    json_properties: ClassVar = ("reached", "state", "stopped", "paused", "course")
 
     entry: Flat[Run]
     curve: MetricCurve
-    reached: Reached | None
-    state: State
-    stopped: str | None
-    paused: bool
+
+    @property
+    def reached(self) -> Reached | None:
+        """Its best value, or its last finite one for a metric without a goal."""
+        if self.curve.goal:
+            return self.curve.best
+        return next((p for p in reversed(self.curve.points) if math.isfinite(p.value)), None)
+
+    @property
+    def state(self) -> State:
+        """The state of the run, WAITING between two epochs."""
+        return State.WAITING if self.entry.is_between_epochs else self.entry.state
+
+    @property
+    def stopped(self) -> str | None:
+        """Why its gate ended it; None if it did not."""
+        stopped = self.entry.gate.stopped if self.entry.gate is not None else None
+        return None if stopped is None else stopped.reason or stopped.rule
+
+    @property
+    def paused(self) -> bool:
+        """Whether its next epoch waits at the gate."""
+        return self.entry.gate is not None and self.entry.gate.paused is not None
 
     @property
     def course(self) -> Course:
@@ -371,7 +385,7 @@ def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
         if name not in _names(rows, columns) and value in values.get(name, ())
     )
     runs = {
-        entry.key: _run(entry, curve)
+        entry.key: CellRun(entry, curve)
         for entry, curve in zip(stats_input.ledger.runs, metric_curves.runs, strict=True)
         if entry.key in sweep.runs
     }
@@ -410,24 +424,6 @@ def without_fixed_axes(sweep: SweepVariables, names: Iterable[str]) -> SweepVari
     """The sweep without the axes of the fixed variables."""
     fixed = set(names)
     return replace(sweep, axes=tuple(a for a in sweep.axes if not fixed.intersection(a.names)))
-
-
-def _run(entry: Run, curve: MetricCurve) -> CellRun:
-    finite = [point for point in curve.points if math.isfinite(point.value)]
-    value = curve.best if curve.goal else finite[-1] if finite else None
-    gate = entry.gate
-    stopped = gate.stopped if gate is not None else None
-    run = CellRun(
-        entry=entry,
-        curve=curve,
-        reached=value,
-        state=entry.state,
-        stopped=(stopped.reason or stopped.rule) if stopped is not None else None,
-        paused=gate is not None and gate.paused is not None,
-    )
-    # Its latest epoch is done, the next one is not submitted yet.
-    between_epochs = entry.state in DONE and not run.is_finished
-    return replace(run, state=State.WAITING) if between_epochs else run
 
 
 def _cells(
