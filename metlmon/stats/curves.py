@@ -496,22 +496,22 @@ def metric_band(label: str | None, metric_curves: Iterable[MetricCurve]) -> Metr
                 lost[point.epoch] += 1
             elif math.isfinite(point.value):
                 by_epoch.setdefault(point.epoch, []).append(point.value)
-    levels = tuple(_level(epoch, by_epoch[epoch], lost[epoch]) for epoch in sorted(by_epoch))
-    return MetricBand(label, len(with_values), levels)
-
-
-def _level(epoch: int, values: list[float], lost: int) -> BandLevel:
-    lower, middle, upper = quartiles(values)
-    return BandLevel(
-        epoch=epoch,
-        n=len(values),
-        minimum=min(values),
-        lower_quartile=lower,
-        median=middle,
-        upper_quartile=upper,
-        maximum=max(values),
-        excluded=lost,
-    )
+    levels = []
+    for epoch, values in sorted(by_epoch.items()):
+        lower, middle, upper = quartiles(values)
+        levels.append(
+            BandLevel(
+                epoch=epoch,
+                n=len(values),
+                minimum=min(values),
+                lower_quartile=lower,
+                median=middle,
+                upper_quartile=upper,
+                maximum=max(values),
+                excluded=lost[epoch],
+            )
+        )
+    return MetricBand(label, len(with_values), tuple(levels))
 
 
 # --- evaluations ----------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from metlmon.snapshot.records import (
     Execution,
     Job,
     Ledger,
-    Run,
     Transfer,
 )
 from metlmon.stats.totals import group_by, sum_executions
@@ -211,9 +210,13 @@ def clip_ledger(ledger: Ledger, window: TimeWindow) -> Ledger:
         return ledger
     clipper = WindowClipper(ledger, window)
     executions = tuple(_not_none(map(clipper.execution, ledger.executions)))
+    by_run = group_by(executions, lambda entry: entry.key)
     return replace(
         ledger,
-        runs=tuple(_runs(ledger, executions)),
+        runs=tuple(
+            replace(run, hours=sum_executions(by_run.get(run.key, ()), ledger.measure).hours)
+            for run in ledger.runs
+        ),
         epochs=tuple(
             epoch
             for epoch in ledger.epochs
@@ -334,13 +337,6 @@ def _shifted(moment: datetime, delta: timedelta) -> datetime:
         return moment + delta
     except OverflowError:
         return datetime.max if delta > timedelta() else datetime.min
-
-
-def _runs(ledger: Ledger, executions: Iterable[Execution]) -> Iterable[Run]:
-    by_run = group_by(executions, lambda entry: entry.key)
-    for run in ledger.runs:
-        totals = sum_executions(by_run.get(run.key, ()), ledger.measure)
-        yield replace(run, hours=totals.hours)
 
 
 def distribute_seconds(
