@@ -762,7 +762,6 @@ class SnapshotBuilder:
         return NodeFault(
             node_key=key,
             dag=derivation.dag_file(key[0]),
-            kind=node.kind.value,
             state=state.state,
             key=run.key if run is not None else None,
             epoch=part.epoch if part is not None else None,

@@ -479,10 +479,10 @@ def submission_key(entry: Job | Execution) -> tuple[int, int]:
 class NodeFault(Struct, frozen=True, kw_only=True):
     """One node that is held, failed, removed, futile, or unknown since DAGMan lost its job's end.
 
-    ``dag``: the file of its top-level DAG. ``kind``: as in DAG files. ``counts``: as in
-    :class:`Epoch`; True for other nodes. ``job``: the job that determines the state. ``tries``:
-    those of DAGMan since the DAG was submitted last; ``retries``: its RETRY count; ``unless_exit``:
-    the value of UNLESS-EXIT that ended it. ``part`` and ``reason``: those of its failure;
+    ``dag``: the file of its top-level DAG. ``counts``: as in :class:`Epoch`; True for other nodes.
+    ``job``: the job that determines the state. ``tries``: those of DAGMan since the DAG was
+    submitted last; ``retries``: its RETRY count; ``unless_exit``: the value of UNLESS-EXIT that
+    ended it. ``part`` and ``reason``: those of its failure;
     ``error``: what was wrong with its submit description; ``script``: the command line of its
     script that failed. ``failed_ancestor``: the key of the failed node that makes it futile.
     ``subdag``: the key of the sub-DAG that a SUBDAG node runs.
@@ -490,7 +490,6 @@ class NodeFault(Struct, frozen=True, kw_only=True):
 
     node_key: NodeKey
     dag: str
-    kind: str
     state: State
     key: str | None = None
     epoch: int | None = None

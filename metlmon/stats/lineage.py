@@ -49,11 +49,9 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
     ``broken``: why it does not continue the checkpoint of the epoch before; None where it does.
     """
 
-    json_omits: ClassVar = frozenset({"key", "epoch", "node", "recorded", "parent_known"})
+    json_omits: ClassVar = frozenset({"node", "recorded", "parent_known"})
     json_properties: ClassVar = ("source",)
 
-    key: str
-    epoch: int
     node: NodeKey
     recorded: bool
     job: JobId | None
@@ -218,7 +216,7 @@ class _Chain:
         return origins
 
     def _inferred(self, epoch: Epoch) -> CheckpointOrigin | None:
-        if epoch.state is not State.COMPLETED or epoch.epoch is None:
+        if epoch.state is not State.COMPLETED:
             return None
         executions = self._executions_of(epoch)
         final = next((each for each in executions if each.final), None)
@@ -227,8 +225,6 @@ class _Chain:
             return None
         made = made if epoch.hidden else final
         return CheckpointOrigin(
-            key=epoch.key,
-            epoch=epoch.epoch,
             node=epoch.node_key,
             recorded=False,
             job=made.job,
@@ -244,8 +240,6 @@ class _Chain:
         final = next((each for each in self._executions_of(epoch) if each.final), None)
         parent = self._by_digest.get(record.parent or "")
         return CheckpointOrigin(
-            key=epoch.key,
-            epoch=record.epoch,
             node=epoch.node_key,
             recorded=True,
             job=job,

@@ -86,7 +86,6 @@ class Observation(Struct, frozen=True, kw_only=True):
     """
 
     pool: ResourcePool
-    key: str
     seen: datetime
     hours: float = 0.0
     wait: float | None = None
@@ -632,7 +631,6 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
         observations.append(
             Observation(
                 pool=pool,
-                key=entry.key or "",
                 seen=entry.end or ledger.as_of,
                 hours=entry.seconds / HOUR,
                 wait=wait,
@@ -674,4 +672,4 @@ def _waits(
             waited = ledger.seconds_between(since, until)
             waited -= slot_use.seconds_waited(job.key or "", since, until)
             waited = max(0.0, waited) / HOUR
-            yield Observation(pool=pool, key=job.key or "", seen=until, wait=waited, started=False)
+            yield Observation(pool=pool, seen=until, wait=waited, started=False)

@@ -181,14 +181,13 @@ class Timeline(Struct, frozen=True):
     """
 
     json_omits: ClassVar = frozenset(
-        {"live", "lanes", "sites", "executions", "waits", "longest_wait", "between"}
+        {"lanes", "sites", "executions", "waits", "longest_wait", "between"}
     )
     json_properties: ClassVar = (
         "mean_jobs",
         "mean_gpus",
     )
 
-    live: bool
     first: datetime | None = None
     last: datetime | None = None
     seconds: float = 0.0
@@ -255,12 +254,12 @@ def build_timeline(ledger: Ledger, window: TimeWindow = ALL) -> Timeline:
     """
     first = ledger.first_time
     if first is None:
-        return Timeline(live=False)
+        return Timeline()
     last = _end_time(ledger, [job for job in ledger.jobs if not job.dagman])
     began = min((e.start for e in ledger.executions if not e.at_access_point), default=last)
     first, last = max(first, window.since or first), min(last, window.until or last)
     if first >= last and not window.unbounded:
-        return Timeline(live=False)
+        return Timeline()
     ledger = clip_ledger(ledger, window)
     jobs = [job for job in ledger.jobs if not job.dagman]
     executions = [entry for entry in ledger.executions if not entry.at_access_point]
@@ -285,7 +284,6 @@ def build_timeline(ledger: Ledger, window: TimeWindow = ALL) -> Timeline:
     return Timeline(
         first=first,
         last=last,
-        live=ledger.live and window.until is None,
         seconds=length,
         lanes=lanes,
         sites=_sites(executions),

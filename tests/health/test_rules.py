@@ -379,7 +379,6 @@ def test_futile_nodes_without_an_explanation() -> None:
     fault = NodeFault(
         node_key=("ens.dag", "run8-train_epoch5"),
         dag="ens.dag",
-        kind="job",
         state=State.FUTILE,
         key="run8",
         training=True,

@@ -50,7 +50,7 @@ def executions(
     for each in hours:
         first += each
         observations.append(
-            Observation(pool=pool, key="r", seen=at(first), hours=each, finished=finished, wait=1.0)
+            Observation(pool=pool, seen=at(first), hours=each, finished=finished, wait=1.0)
         )
     return observations
 
@@ -103,7 +103,7 @@ def test_unfinished_epochs_increase_the_mean() -> None:
 
 def test_open_waits_count_at_their_pool() -> None:
     done = executions(DELTA, *[2.0] * 4)
-    waiting = Observation(pool=DELTA, key="r", seen=at(100), wait=12.0, started=False)
+    waiting = Observation(pool=DELTA, seen=at(100), wait=12.0, started=False)
     wait = learned(done, [waiting])[DELTA].wait_hours
     # Sixteen hours waited for four starts.
     assert wait.value == pytest.approx(4.0)
@@ -147,7 +147,6 @@ def test_intervals_of_waits_and_losses_hold() -> None:
                 observations += [
                     Observation(
                         pool=pool,
-                        key="r",
                         seen=at(9 * n + 9),
                         hours=5.0,
                         wait=random.expovariate(1 / wait),
@@ -201,7 +200,7 @@ def test_black_hole_is_excluded_and_tried_again() -> None:
 
 def test_black_hole_at_the_latest_date_has_a_profile() -> None:
     end = datetime(9999, 12, 31, 12)
-    lost = [Observation(pool=DELTA, key="r", seen=end, hours=9.0, finished=False) for _ in range(5)]
+    lost = [Observation(pool=DELTA, seen=end, hours=9.0, finished=False) for _ in range(5)]
     profile = learn_profiles([*GOOD_ELSEWHERE, *lost], end)[DELTA]
     assert profile.excluded
     assert profile.probe_at is not None
@@ -237,9 +236,7 @@ def test_pool_with_losses_only_is_doubtful() -> None:
 
 def test_simultaneous_evictions_are_one_loss() -> None:
     together = [
-        Observation(
-            pool=DELTA, key=f"r{n}", seen=at(9 + n / 600), hours=6.0, finished=False, evicted=True
-        )
+        Observation(pool=DELTA, seen=at(9 + n / 600), hours=6.0, finished=False, evicted=True)
         for n in range(12)
     ]
     profile = learned(GOOD_ELSEWHERE, together)[DELTA]
@@ -341,7 +338,6 @@ def histories(draw: st.DrawFn) -> list[Observation]:
     return [
         Observation(
             pool=draw(st.sampled_from(pools)),
-            key="r",
             seen=at(draw(st.integers(1, 100))),
             hours=draw(st.integers(1, 40)) / 2,
             wait=draw(st.integers(0, 20)) / 2,

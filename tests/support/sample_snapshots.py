@@ -457,7 +457,6 @@ def _fault(row: records.Run) -> records.NodeFault:
     return records.NodeFault(
         node_key=(row.dag, latest.node),
         dag=row.dag,
-        kind="job",
         state=row.state,
         key=row.key,
         epoch=latest.epoch,
