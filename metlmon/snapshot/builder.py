@@ -465,11 +465,12 @@ class SnapshotBuilder:
     def _run_row(self, run: RunNodes) -> Run:
         derivation = self.derivation
         run_state, home_node = derivation.run_states[run.key], derivation.naming_node(run)
+        nodes = run.nodes()
         name, label = derivation.run_names[run.key]
         unit, totals = derivation.totals.hour_unit, derivation.totals.runs.get(run.key)
-        if derivation.is_beside(run.nodes()[0]):
+        if derivation.is_beside(nodes[0]):
             # The totals of the runs are those of the DAGs alone.
-            executions = chain.from_iterable(map(derivation.node_executions, run.nodes()))
+            executions = chain.from_iterable(map(derivation.node_executions, nodes))
             totals = ExecutionTotals(unit, executions)
         overruled, unlogged = derivation.overruled, derivation.unlogged
         latest = self.epoch(run_state.latest) if run_state.latest else None
@@ -487,7 +488,7 @@ class SnapshotBuilder:
             label=label,
             dag=derivation.dag_file(home_node[0]),
             item=run.item,
-            began=derivation.run_began(run),
+            began=derivation.first_submission(nodes),
             abort=run_state.abort,
             epochs_total=len(run_state.epochs),
             epochs_done=run_state.done,
@@ -505,7 +506,7 @@ class SnapshotBuilder:
             epochs_overruled=sum(key in overruled for key in run_state.epochs.values())
             if overruled
             else 0,
-            nodes_unlogged=len(unlogged.intersection(run.nodes())) if unlogged else 0,
+            nodes_unlogged=len(unlogged.intersection(nodes)) if unlogged else 0,
         )
 
     def find_runs(self, wanted: str) -> list[Run]:
@@ -616,7 +617,7 @@ class SnapshotBuilder:
             training=part.training,
             counts=self._counts(key),
             failure=self.failure(key),
-            first_submitted=derivation.first_submission(key),
+            first_submitted=derivation.first_submission([key]),
             cluster=state.job.cluster if state.job else last_reported,
             proc=state.job.proc if state.job else None,
             completed=_ended(derivation, key, state, success) if is_done else None,

@@ -798,13 +798,9 @@ class Derivation:
         keys = sorted([job.key for job in self._memos[key].jobs])
         return [record for job in keys if (record := self.jobs.get(job)) is not None]
 
-    def first_submission(self, key: NodeKey) -> datetime | None:
-        """When the first job of a node was submitted."""
-        return self._memos[key].submitted
-
-    def run_began(self, run: RunNodes) -> datetime | None:
-        """When the first job of a run was submitted."""
-        times = [self._memos[key].submitted for key in run.nodes()]
+    def first_submission(self, keys: Iterable[NodeKey]) -> datetime | None:
+        """When the first job of these nodes was submitted."""
+        times = [self._memos[key].submitted for key in keys]
         return min((time for time in times if time is not None), default=None)
 
     def node_executions(self, key: NodeKey) -> list[Execution]:
@@ -1583,19 +1579,23 @@ class ExecutionTotals:
 
     def add(self, entry: Execution) -> None:
         """Add an execution."""
-        factor, has_ended = self.unit.weight(entry) or 0, entry.outcome is not _IN_FLIGHT
+        factor, outcome = self.unit.weight(entry) or 0, entry.outcome
         time = round(entry.seconds * SECOND) * factor
-        if has_ended:
+        if outcome is _IN_FLIGHT:
+            self.in_flight += time
+        elif outcome is _GOOD:
+            self.good += time
+        else:
             lost = round(entry.lost * SECOND) * factor
             self.good += time - lost
             self.bad += lost
-        else:
-            self.in_flight += time
         if entry.counted:
             self.executions += 1
             self.completed += entry.final
-            self.good_executions += entry.delivered
-            self.bad_executions += has_ended and not entry.delivered
+            if entry.delivered:
+                self.good_executions += 1
+            elif outcome is not _IN_FLIGHT:
+                self.bad_executions += 1
 
     def merge(self, other: ExecutionTotals) -> None:
         """Add the totals of other executions, in the same unit."""
