@@ -176,11 +176,6 @@ class SubmissionResult(Struct, frozen=True, gc=False):
         last = self.job.cluster, self.job.subproc
         return [job for job in self.jobs if (job.cluster, job.subproc) == last]
 
-    @property
-    def submitted(self) -> datetime | None:
-        """The time of the last submission."""
-        return self.submit_times[-1]
-
 
 class NodeRecord(Struct, gc=False):
     """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
@@ -305,7 +300,7 @@ class NodeResolver:
         self._dag, self._alive, self._inputs = dag, inputs.alive, inputs
         self._record, self._node = record, record.node
         self._result = result = submission_result(record)
-        self._submitted = result.submitted if result is not None else None
+        self._submitted = result.submit_times[-1] if result is not None else None
         self._post = self._post_result()
         self._reports = self._read_reports()
         self._report = self._newest_report()

@@ -12,7 +12,6 @@ from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from sys import intern
-from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct, field
@@ -322,9 +321,9 @@ def resolve_run(
     run: RunNodes,
     states: Mapping[NodeKey, NodeState],
     dag_order: Mapping[str, int],
-    submitted_dags: Mapping[str, DagSubmission] = MappingProxyType({}),
-    alive: Container[str] = (),
-    aborts: Mapping[str, DagAbort] = MappingProxyType({}),
+    submitted_dags: Mapping[str, DagSubmission],
+    alive: Container[str],
+    aborts: Mapping[str, DagAbort],
 ) -> RunState:
     """The effective node of each epoch, the latest epoch, and the run's state.
 

@@ -552,14 +552,9 @@ class Derivation:
 
     # --- runs and sums ----------------------------------------------------------------------
 
-    @property
-    def as_of(self) -> datetime | None:
-        """The time up to which everything that has not ended counts."""
-        return self._factory.as_of
-
     def derive(self, as_of: datetime | None) -> None:
         """Resolve the runs and add up everything, counting what has not ended up to ``as_of``."""
-        if as_of != self.as_of:
+        if as_of != self._factory.as_of:
             self._count_up_to(as_of)
         self._sum_nodes()
         self._find_aborts()

@@ -1137,17 +1137,13 @@ class DescribedNode(Struct, frozen=True):
     training: bool
 
 
-class Nodes:
+class Nodes(Struct, frozen=True, eq=False):
     """All nodes, in the order of their DAGs.
 
     The object stays the same until a DAG file changes, so that results can be cached by it.
     """
 
-    def __init__(self, every: tuple[DescribedNode, ...] = ()) -> None:
-        self.all = every
-
-
-NO_NODES: Final = Nodes()
+    all: tuple[DescribedNode, ...] = ()
 
 
 class DagDescription(Struct, frozen=True):
@@ -1156,7 +1152,7 @@ class DagDescription(Struct, frozen=True):
     ``completed``: times of completion, after POST scripts, if known.
     """
 
-    nodes: Nodes = NO_NODES
+    nodes: Nodes = Nodes()
     states: Mapping[NodeKey, State] = field(default_factory=dict)
     completed: Mapping[NodeKey, datetime] = field(default_factory=dict)
 

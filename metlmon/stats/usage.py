@@ -96,9 +96,9 @@ class Distribution(Struct, frozen=True):
 class TransferStats(Struct, frozen=True):
     """Input transfers of a group of executions, and the bytes of its executions.
 
-    ``ok``: seconds of the transfers that an execution followed. ``failed``: the number of aborted
-    and unfinished ones; ``stalls``: the number of these, and of those in flight, that exceeded
-    ``limit`` seconds; ``stalled_seconds``: their total. ``sent``, ``received``: bytes.
+    ``ok``: seconds of the transfers that an execution followed. ``stalls``: the number of the
+    others that exceeded ``limit`` seconds; ``stalled_seconds``: their total. ``sent``,
+    ``received``: bytes.
     """
 
     ok: Distribution = field(default_factory=Distribution)
@@ -110,11 +110,6 @@ class TransferStats(Struct, frozen=True):
     limit: float = STALL_MIN_SECONDS
     sent: int = 0
     received: int = 0
-
-    @property
-    def failed(self) -> int:
-        """The number of aborted and unfinished transfers."""
-        return self.aborted + self.unfinished
 
 
 class LongestExecutions(Struct, frozen=True):

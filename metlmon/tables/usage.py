@@ -698,7 +698,7 @@ def _input_parts(row: GroupUsage) -> list[Line]:
     return [
         median,
         line((f"{transfers.stalls} stalled", BAD), (stalled, DIM)) if transfers.stalls else (),
-        line((failed if transfers.failed else "", DIM)),
+        line((failed if transfers.aborted + transfers.unfinished else "", DIM)),
         line((f"{transfers.in_flight} under way", MOVING)) if transfers.in_flight else (),
         line((moved if transfers.received or transfers.sent else "", DIM)),
         *others,
