@@ -114,9 +114,11 @@ OUT_REPORT_KINDS: Final = frozenset(
         MessageKind.RETRYING,
         MessageKind.NODE_FAILED,
         MessageKind.SUBMIT_FAILED,
+        MessageKind.JOB_OK,
+        MessageKind.JOB_FAILED,
     }
 )
-"""Messages of ``.dagman.out`` that are reports, whatever scripts the node has."""
+"""Messages of ``.dagman.out`` that are reports."""
 
 JOBSTATE_REPORT_KINDS: Final = {
     "PRE_SCRIPT_STARTED": MessageKind.PRE_STARTED,
@@ -127,13 +129,9 @@ JOBSTATE_REPORT_KINDS: Final = {
     "POST_SCRIPT_STARTED": MessageKind.POST_STARTED,
     "POST_SCRIPT_SUCCESS": MessageKind.POST_OK,
     "POST_SCRIPT_FAILURE": MessageKind.POST_FAILED,
-}
-
-JOB_RESULT_KINDS: Final = {
     "JOB_SUCCESS": MessageKind.JOB_OK,
     "JOB_FAILURE": MessageKind.JOB_FAILED,
 }
-"""Results of a job that are those of its node, if it has no POST script."""
 
 STATUS_REPORT_KINDS: Final = {
     2: MessageKind.PRE_STARTED,
@@ -435,11 +433,7 @@ class Dag:
             self.pending[name] = line
         elif kind is MessageKind.NODE_LOST:
             self.lost[name] = line
-        is_report = kind in OUT_REPORT_KINDS
-        if kind is MessageKind.JOB_OK or kind is MessageKind.JOB_FAILED:
-            # Without a POST script the job's result is that of the node.
-            is_report = node is not None and node.post is None
-        if is_report:
+        if kind in OUT_REPORT_KINDS:
             cluster = line.cluster if is_submission else None
             # With DAGMan's own return values in words.
             text = line.text and _DAGMAN_ERROR.sub(lambda m: DAGMAN_ERRORS[int(m[1])], line.text)
@@ -492,16 +486,17 @@ class Dag:
                 submitted = self._submission_times.get(cluster)
                 if submitted is not None:
                     self._clock_observations.append((submitted, entry.epoch))
-            kind = JOBSTATE_REPORT_KINDS.get(entry.event)
-            if kind is None and node is not None and node.post is None:
-                kind = JOB_RESULT_KINDS.get(entry.event)
-            if kind is not None:
+            if (kind := JOBSTATE_REPORT_KINDS.get(entry.event)) is not None:
                 report = NodeReport(kind, None, entry.epoch, entry.value, cluster=cluster)
                 self._add_report(name, report)
         return touched
 
-    def _add_report(self, node: str, report: NodeReport) -> None:
-        self.node_reports[node] = (*self.node_reports.get(node, ()), report)
+    def _add_report(self, name: str, report: NodeReport) -> None:
+        """Add a report about a node; the result of its job only without a POST script."""
+        node = self.workflow.nodes.get(name)
+        is_of_job = report.kind in (MessageKind.JOB_OK, MessageKind.JOB_FAILED)
+        if not is_of_job or (node is not None and node.post is None):
+            self.node_reports[name] = (*self.node_reports.get(name, ()), report)
 
     # --- queries ------------------------------------------------------------------------
 
