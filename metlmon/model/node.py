@@ -709,12 +709,6 @@ def tries(dag: Dag, record: NodeRecord) -> tuple[int, bool]:
 # --- all nodes of a DAG ------------------------------------------------------------------------
 
 
-# Module constants, since Python 3.11 looks up each Enum member through a function.
-_WAITING: Final = State.WAITING
-_FUTILE: Final = State.FUTILE
-_FAILED: Final = State.FAILED
-_REMOVED: Final = State.REMOVED
-
 END_TOLERANCE: Final = timedelta(seconds=1)
 """DAGMan submits nothing after its end; timestamps of two logs may differ by this."""
 
@@ -726,7 +720,7 @@ class DagStates:
         self._dags: Mapping[str, Dag] = {}
         self._nodes: Mapping[NodeKey, NodeRecord] = {}
         self._tables: dict[str, NodeStateTable] = {}
-        self._sub_dags: Mapping[NodeKey, str] = {}
+        self.sub_dags: Mapping[NodeKey, str] = {}
         self._hosts: dict[str, set[NodeKey]] = {}
         """By sub-DAG, the SUBDAG nodes that run it."""
 
@@ -734,8 +728,8 @@ class DagStates:
         """Set the DAGs and their nodes, and drop all states."""
         self._dags, self._nodes = dags, nodes
         self._tables = {}
-        self._sub_dags, self._hosts = sub_dags(dags), {}
-        for node, inner in self._sub_dags.items():
+        self.sub_dags, self._hosts = sub_dags(dags), {}
+        for node, inner in self.sub_dags.items():
             self._hosts.setdefault(inner, set()).add(node)
 
     def mark_changed(self, nodes: Iterable[NodeKey]) -> None:
@@ -799,7 +793,7 @@ class DagStates:
             def resolve(name: str) -> NodeState:
                 key = (dag_key, name)
                 state = NodeResolver(dag, inputs, self._nodes[key]).resolve()
-                if state.state is not State.WAITING or key not in self._sub_dags or dag.has_run():
+                if state.state is not State.WAITING or key not in self.sub_dags or dag.has_run():
                     return state
                 return self._state_of_sub_dag(key) or state
 
@@ -826,7 +820,7 @@ class DagStates:
         For DAGs without any file of DAGMan. If several nodes have the same sub-DAG, it is unknown
         which one ran it.
         """
-        inner = self._sub_dags[key]
+        inner = self.sub_dags[key]
         dag_state, ended = self.dag_state(inner)
         if dag_state is DagState.NOT_SUBMITTED:
             return None
@@ -945,7 +939,7 @@ class NodeStateTable:
             for name in (*component.order, *component.unordered):
                 records[dag.key, name].component = component
         self._outdated: dict[int, Component] = {}
-        self._verdict = _WAITING
+        self._verdict = State.WAITING
         self._unrecorded: dict[int, UnrecordedCounts] = {}
 
     @property
@@ -980,7 +974,7 @@ class NodeStateTable:
         self.last_submitted = None
         for name in self._nodes:
             self._record(name).own_state = None
-        self._verdict = _WAITING
+        self._verdict = State.WAITING
         self._unrecorded = {}
 
     def resolve(self, resolve_own: Callable[[str], NodeState], limit: int | None = None) -> None:
@@ -1067,7 +1061,7 @@ class NodeStateTable:
                 state = complete_join(node, state, states)
             if unrecorded is not None:
                 state = unrecorded.resolve(name, state, states)
-            if state.state is _WAITING:
+            if state.state is State.WAITING:
                 state = mark_futile(node, state, states, self._failed_for_good)
             states[name] = state
         return states
@@ -1138,9 +1132,9 @@ def mark_futile(
         parent = states.get(name)
         if parent is None:
             continue
-        if parent.state is _FUTILE:
+        if parent.state is State.FUTILE:
             failed = parent.failed_ancestor or name
-        elif parent.state is not _FAILED and parent.state is not _REMOVED:
+        elif parent.state is not State.FAILED and parent.state is not State.REMOVED:
             continue
         elif name not in node.weak_parents and has_failed_for_good(parent):
             failed = name

@@ -28,7 +28,7 @@ from metlmon.dagman.records import Node, NodeKind
 from metlmon.eventlog.events import resource_usage
 from metlmon.model.attribution import Attribution
 from metlmon.model.clock import Clock
-from metlmon.model.dag import MAX_UNKNOWN_NODES, sub_dags
+from metlmon.model.dag import MAX_UNKNOWN_NODES
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job import (
     SAME_MOMENT,
@@ -128,12 +128,8 @@ MAX_SPECIAL: Final = 30
 _BUILT_AGAIN: Final = frozenset({State.SUSPENDED, State.DISCONNECTED})
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
-_COMPLETED: Final = State.COMPLETED
-_IDLE: Final = State.IDLE
 _GOOD: Final = Outcome.GOOD
 _IN_FLIGHT: Final = Outcome.IN_FLIGHT
-_EVICTED: Final = Outcome.EVICTED
-_RECONNECT_FAILED: Final = Outcome.RECONNECT_FAILED
 
 
 class NodeCategory(NamedTuple):
@@ -233,7 +229,7 @@ class Derivation:
         self.ensemble = ensemble
         # The ensemble replaces these when DAG files are read again.
         self.dags, self.nodes = ensemble.dags, ensemble.nodes
-        self.sub_dags = sub_dags(ensemble.dags)
+        self.sub_dags = ensemble.states.sub_dags
         """The key of the DAG that each SUBDAG node runs, if it is in this directory."""
         self.attributions = ensemble.attributions
         self.runs = Runs(ensemble.dags, ensemble.nodes, ensemble.settings)
@@ -464,7 +460,7 @@ class Derivation:
         histories = {job.key: (job, job.history()) for job in record.jobs if not job.noop}
         state = self.states.get(key)
         # Until its state is resolved, a good last job is assumed to complete it.
-        completes = state is None or state.state is _COMPLETED
+        completes = state is None or state.state is State.COMPLETED
         memo.jobs = record.jobs
         memo.completion = self._completion(record, state)
         times = result.submit_times if result is not None else ()
@@ -490,7 +486,7 @@ class Derivation:
 
         That is the first submission of a later node, else what DAGMan reported before it ended.
         """
-        if state is None or state.submitted is None or state.state is not _COMPLETED:
+        if state is None or state.submitted is None or state.state is not State.COMPLETED:
             return None
         dag, table = record.key[0], self._tables[record.key[0]]
         if not state.inferred:
@@ -606,7 +602,7 @@ class Derivation:
         """Set the state of a node, and put it into the sets of nodes to which it belongs."""
         record, state, failure = memo.record, node_state.state, node_state.failure
         node, self.states[record.key] = record.node, node_state
-        is_final = state is _COMPLETED and memo.category.training
+        is_final = state is State.COMPLETED and memo.category.training
         is_of_other_jobs = memo.jobs is not record.jobs
         is_of_other_time = bool(record.jobs) and memo.completion != self._completion(
             record, node_state
@@ -615,7 +611,7 @@ class Derivation:
             self._update_node(memo)
         memo.is_rebuilt = False
         is_overruled = is_unlogged = False
-        if state is _COMPLETED:
+        if state is State.COMPLETED:
             # A SERVICE node's job may have waited until its DAG ended.
             has_waited = memo.category.service and bool(record.jobs)
             may_have_run = _may_run(node) and not has_waited
@@ -1337,10 +1333,12 @@ class IdleTimes:
 
     def __init__(self, history: JobHistory) -> None:
         states = history.states
-        spans = [(start, end) for (start, state), (end, _) in pairwise(states) if state is _IDLE]
+        spans = [
+            (start, end) for (start, state), (end, _) in pairwise(states) if state is State.IDLE
+        ]
         spans.sort()
         self._spans = spans
-        self._open = states[-1][0] if states and states[-1][1] is _IDLE else None
+        self._open = states[-1][0] if states and states[-1][1] is State.IDLE else None
         self._starts = [start for start, _ in spans]
         self._ends = list(accumulate([end for _, end in spans], max))
 
@@ -1438,11 +1436,11 @@ def _place_of(entry: Execution) -> Place:
 
 def _may_be_expiry(entry: Execution) -> bool:
     """Whether an execution ended like those in an expiring annex."""
-    if entry.outcome is not _EVICTED and entry.outcome is not _RECONNECT_FAILED:
+    if entry.outcome is not Outcome.EVICTED and entry.outcome is not Outcome.RECONNECT_FAILED:
         return False
     if entry.held_cause is not None or entry.uncertain or entry.at_access_point or not entry.lost:
         return False
-    if entry.outcome is _RECONNECT_FAILED:
+    if entry.outcome is Outcome.RECONNECT_FAILED:
         return True
     return entry.code in SHUTDOWN_CODES if entry.code else not entry.reason
 
