@@ -43,7 +43,6 @@ from metlmon.model.clock import (
     rescue_observations,
 )
 from metlmon.model.dagman_runs import (
-    DagmanHold,
     DagmanJob,
     DagmanRun,
     Process,
@@ -754,19 +753,10 @@ class Dag:
             return len(self.accepted_runs())
         return len({cluster or epoch for epoch, cluster in self._jobstate_starts()}) or None
 
-    def refused_count(self) -> int:
-        """Number of submissions that ended at once because another DAGMan runs."""
-        return sum(run.refused for run in self.dagman_runs())
-
     def live_state(self) -> DagState:
         """The DAG's state while its DAGMan has not ended."""
         run = self.current_run()
         return DagState.RUNNING if run is None else run.live_state()
-
-    def current_hold(self) -> DagmanHold | None:
-        """The hold of DAGMan's own job, while it is on hold."""
-        run = self.current_run()
-        return None if run is None or run.ended else run.hold
 
     def end_state(self) -> tuple[DagState, datetime | None] | None:
         """State and time of its newest DAGMan's end; None if it has not ended by the cut."""

@@ -38,7 +38,6 @@ from metlmon.model.attribution import (
     REMOVAL_OF_ALL_JOBS,
     Attribution,
     JobAttributor,
-    ReusedJobIds,
     UnprovenJobs,
     find_resubmission,
     submit_time_difference,
@@ -133,6 +132,7 @@ class Ensemble:
         self._newest_of_replaced: datetime | None = None
         """Time of the newest event in logs that have been replaced."""
         self._attributor = JobAttributor(self.jobs, self.log_stats)
+        self.reused_ids = self._attributor.reused_ids
         self._naming_dags: dict[str, list[str]] = {}
         """The DAGs that name each sub-DAG, if any sub-DAG is named by several."""
         self._factories: dict[int, Factory] = {}
@@ -150,11 +150,6 @@ class Ensemble:
     def unproven(self) -> UnprovenJobs:
         """The jobs without a proven DAG."""
         return self._attributor.unproven
-
-    @property
-    def reused_ids(self) -> ReusedJobIds:
-        """The job ids that the schedd used more than once."""
-        return self._attributor.reused_ids
 
     def take_changed_jobs(self) -> list[JobKey]:
         """The jobs whose events or attribution have changed since the last call, in order."""

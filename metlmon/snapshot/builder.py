@@ -187,8 +187,8 @@ class SnapshotBuilder:
                 ended=ended,
                 recoveries=dag.recovery_count(),
                 cluster=dagman_run.cluster if dagman_run is not None else None,
-                refused=dag.refused_count(),
-                hold=dag.current_hold() if state is DagState.HELD else None,
+                refused=sum(run.refused for run in dag.dagman_runs()),
+                hold=dagman_run.hold if dagman_run and state is DagState.HELD else None,
                 nodes_unknown=counts.unknown,
                 crashes=dagman_run.crash_loop if dagman_run and state in ALIVE else None,
                 removal=dagman_run.job.removal if dagman_run and dagman_run.job else None,
@@ -388,14 +388,11 @@ class SnapshotBuilder:
         if state.state is State.FUTILE and abort is not None and abort.ended(key, state):
             return f"the DAG was ended on purpose: {abort.text}" if abort.on_purpose else None
         failure = self.failure(key)
-        if failure is None and state.state is State.WAITING and self._is_late_service(key):
-            return "its DAG ended before it was submitted"
+        is_service = self.nodes[key].node.kind is NodeKind.SERVICE
+        if failure is None and state.state is State.WAITING and is_service:
+            has_ended = self.ensemble.dag_state(key[0])[0] in ENDED
+            return "its DAG ended before it was submitted" if has_ended else None
         return failure.text if failure is not None else None
-
-    def _is_late_service(self, key: NodeKey) -> bool:
-        """Whether this is a SERVICE node of a DAG that has ended."""
-        is_service = self.derivation.nodes[key].node.kind is NodeKind.SERVICE
-        return is_service and self.ensemble.dag_state(key[0])[0] in ENDED
 
     def failure(self, key: NodeKey) -> NodeFailure | None:
         """Why a node failed, unless its job did: by DAGMan's files, or its POST script's event."""
