@@ -156,10 +156,9 @@ class BlockedEpochs:
         self._facts = facts
         self._left: dict[str, dict[NodeKey, Epoch]] = {}
         for epoch in facts.ledger.epochs:
-            if epoch.counts and epoch.state not in DONE:
-                before = facts.runs[epoch.key].ends_before
-                if before is None or epoch.epoch is None or epoch.epoch < before:
-                    self._left.setdefault(epoch.key, {})[epoch.node_key] = epoch
+            is_left = epoch.counts and epoch.state not in DONE
+            if is_left and facts.runs[epoch.key].will_train(epoch):
+                self._left.setdefault(epoch.key, {})[epoch.node_key] = epoch
         self._behind: defaultdict[NodeKey, list[NodeFault]] = defaultdict(list)
         self._outer: dict[str, NodeKey] = {}
         for fault in facts.faults.values():

@@ -837,6 +837,11 @@ class Run(Struct, frozen=True):
             return self.gate.stopped.epoch
         return self.next_epoch if self.gate.stop_requested is not None else None
 
+    def will_train(self, epoch: Epoch) -> bool:
+        """Whether its gate has not stopped it before this epoch, and will not."""
+        end = self.ends_before
+        return end is None or epoch.epoch is None or epoch.epoch < end
+
 
 class DagRow(Struct, frozen=True):
     """One top-level DAG.

@@ -742,13 +742,8 @@ class _Estimator:
         self.dags = {dag.file: dag.state for dag in stats_input.status.dags}
         self.epochs = counted_epochs(self.ledger)
         for run in self.ledger.runs:
-            if (end := run.ends_before) is not None:
-                # The gate ends the run there.
-                self.epochs[run.key] = [
-                    epoch
-                    for epoch in self.epochs[run.key]
-                    if epoch.state in DONE or epoch.epoch is None or epoch.epoch < end
-                ]
+            own = self.epochs[run.key]
+            self.epochs[run.key] = [e for e in own if e.state in DONE or run.will_train(e)]
         self.queued_runs = {
             job.key
             for job in self.ledger.jobs
@@ -907,9 +902,7 @@ class _Estimator:
         if self.goals is not None:
             goal = min(goal, self.goals.get(run.key, 0))
         left = max(0, goal - run.epochs_done - run.epochs_skipped)
-        if run.ends_before is None:
-            return left
-        return min(left, sum(epoch.state not in DONE for epoch in self.epochs[run.key]))
+        return min(left, len(self._unfinished(run)))
 
     def _stop_reason(self, run: Run) -> str | None:
         """The reason why a run does not continue; None if it does."""

@@ -295,7 +295,7 @@ def usage_in_window(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
         hosts=groups.by_host(),
         causes=causes_of(groups.executions, ledger.measure, groups.holds),
         waiting=tuple(_target_waits(ledger, window)),
-        hidden_epochs=tuple(groups.epoch_of[e.node_key] for e in finals if groups.is_hidden(e)),
+        hidden_epochs=tuple(groups.hidden[e.node_key] for e in finals if groups.is_hidden(e)),
         executions=groups.executions,
         profiles=profiles_in_window(ledger, window),
         nodes_unlogged=ledger.nodes_unlogged,
@@ -332,7 +332,8 @@ class UsageGroups:
     """Groups the entries of a ledger, clipped to ``window``.
 
     ``executions``: without those of sub-DAGs' DAGMan jobs, which run at no site; ``epochs``: the
-    completed ones that count; ``clipped``: the clipped ledger.
+    completed ones that count; ``hidden``: those with hidden compute, by node; ``clipped``: the
+    clipped ledger.
     """
 
     def __init__(self, ledger: Ledger, window: TimeWindow = ALL) -> None:
@@ -346,8 +347,8 @@ class UsageGroups:
         self.idle_jobs = [
             job for job in self.clipped.jobs if job_key(job) not in ran and not job.at_access_point
         ]
-        self.epoch_of: dict[NodeKey | None, Epoch] = {
-            epoch.node_key: epoch for epoch in self.clipped.epochs
+        self.hidden: dict[NodeKey | None, Epoch] = {
+            epoch.node_key: epoch for epoch in self.clipped.epochs if epoch.hidden
         }
         self._starts = group_by(self.executions, job_key)
         finals = [e for e in self.executions if e.final]
@@ -364,8 +365,7 @@ class UsageGroups:
 
     def is_hidden(self, final: Execution) -> bool:
         """Whether another execution was at least twice as long as this successful one."""
-        epoch = self.epoch_of.get(final.node_key)
-        return epoch is not None and epoch.hidden
+        return final.node_key in self.hidden
 
     def total(self) -> GroupUsage:
         return self.usage(
