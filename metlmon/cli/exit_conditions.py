@@ -13,16 +13,8 @@ from metlmon.cli import CONDITIONS, Exit
 from metlmon.cli.command_line import chosen_words
 from metlmon.health.types import Health, HealthSource
 from metlmon.jobfiles.gate_files import ABORT_RULE
-from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
+from metlmon.model.states import ALIVE, CAN_RUN, DONE, ENDED, LOST, OVER, DagState, State
 from metlmon.snapshot.records import DagRow, Run, Status
-
-UNDER_WAY: Final = frozenset({State.PRE, State.POST, State.RETRYING})
-"""States of a node without a job in the queue that is not over."""
-
-CAN_GO_ON: Final = ACTIVE | UNDER_WAY
-
-_OVER: Final = frozenset({State.FAILED, State.REMOVED, State.FUTILE})
-"""States of a node that is not done and that DAGMan will not run again."""
 
 
 def exit_condition(text: str) -> Callable[[Status, HealthSource], Exit | None]:
@@ -68,10 +60,10 @@ def _other_nodes(status: Status, result: Exit) -> Exit | None:
         states = {state for state, number in dag.other_states.items() if number}
         if dag.state is DagState.DONE or dag.continued:
             continue
-        if states & _OVER:
+        if states & OVER:
             return Exit.FAILED
         goes_on = dag.state in ALIVE or (dag.state is DagState.UNKNOWN and status.live)
-        if goes_on and states & {*CAN_GO_ON, State.WAITING}:
+        if goes_on and states & {*CAN_RUN, State.WAITING}:
             return None
     return result
 
@@ -107,7 +99,7 @@ def _is_over(run: Run) -> bool:
     """Whether no further epoch will begin although some are not over, even with a living DAGMan."""
     if run.state in (State.FAILED, State.REMOVED, State.FUTILE):
         return True
-    return _stopped(run) and run.state not in ACTIVE and run.state not in UNDER_WAY
+    return _stopped(run) and run.state not in CAN_RUN
 
 
 def _cannot_go_on(status: Status) -> Exit | None:
@@ -121,7 +113,7 @@ def _cannot_go_on(status: Status) -> Exit | None:
         return Exit.FAILED
     if status.live or not submitted or any(dag.state in ALIVE for dag in submitted):
         return None
-    return None if any(status.node_states.get(state) for state in CAN_GO_ON) else Exit.FAILED
+    return None if any(status.node_states.get(state) for state in CAN_RUN) else Exit.FAILED
 
 
 def _done(status: Status, health: HealthSource) -> Exit | None:

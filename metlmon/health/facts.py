@@ -13,6 +13,7 @@ from metlmon.model.queue import HELD, QueueJob
 from metlmon.model.states import (
     ACTIVE,
     ALIVE,
+    CAN_RUN,
     DONE,
     ENDED,
     FAILED_JOB,
@@ -31,10 +32,7 @@ _WAITING: Final = State.WAITING
 
 _EXITED: Final = frozenset({State.COMPLETED, State.FAILED})
 
-WAITED_FOR: Final = ACTIVE | {State.PRE, State.POST, State.RETRYING}
-"""States of a node in which DAGMan has a reason to wait for it."""
-
-MOVING: Final = WAITED_FOR - {State.HELD}
+MOVING: Final = CAN_RUN - {State.HELD}
 """States of a node that proceeds without intervention."""
 
 

@@ -24,7 +24,7 @@ from metlmon.health.nodes import Failures
 from metlmon.health.removals import BY_DAGMAN, Removals
 from metlmon.health.types import HealthEntry
 from metlmon.model.reasons import ANNEX_EXPIRED, is_expiry, with_common_numbers
-from metlmon.model.states import Outcome
+from metlmon.model.states import EVICTIONS, Outcome
 from metlmon.snapshot.records import HOUR, Execution, job_key
 from metlmon.stats.causes import QUOTA_REASON, USER_VACATE_CODES
 from metlmon.stats.totals import group_by
@@ -41,10 +41,6 @@ MIN_RUNS: Final = 3
 
 MAX_EVICTIONS: Final = 3
 """Mass evictions at one site that get entries of their own; more become one entry."""
-
-EVICTION_OUTCOMES: Final = frozenset(
-    {Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED}
-)
 
 
 def lost_executions(
@@ -208,7 +204,7 @@ def _mass_evictions(
     facts: HealthFacts, ended: Sequence[Execution]
 ) -> tuple[list[HealthEntry], list[Execution]]:
     """Entries on evictions of many runs at once at one site, and the other executions."""
-    evicted = [e for e in ended if e.outcome in EVICTION_OUTCOMES]
+    evicted = [e for e in ended if e.outcome in EVICTIONS]
     if len(evicted) < MIN_RUNS:
         return [], list(ended)
     usual = median([e.seconds for e in facts.executions if e.final] or [4 * TOGETHER_SECONDS])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 from metlmon.health.advice import KIND_ADVICE, RESUBMIT, hold_advice
-from metlmon.health.facts import WAITED_FOR, HealthFacts
+from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group, hold_text, make_entry, short_cause, shorten
 from metlmon.health.removals import Removals, removal_of
 from metlmon.health.types import HealthEntry, Severity
@@ -19,7 +19,7 @@ from metlmon.jobfiles.error_lines import ErrorLine
 from metlmon.model.job_events import JobKey, NodeKey
 from metlmon.model.reasons import cause_of
 from metlmon.model.run import DagAbort
-from metlmon.model.states import DagState, State
+from metlmon.model.states import CAN_RUN, DagState, State
 from metlmon.snapshot.records import DagRow, Execution, Hold, NodeFault, job_key
 from metlmon.text.formatting import count, epoch_number, gpu_short, number
 
@@ -281,7 +281,7 @@ def _stuck_dag(facts: HealthFacts, row: DagRow) -> Iterator[HealthEntry]:
         yield group.entry(text=text, dag=row.file, reason=lost[0].reason)
         return
     states = facts.status.node_states
-    if any(states.get(state) for state in WAITED_FOR) or not states.get(State.WAITING):
+    if any(states.get(state) for state in CAN_RUN) or not states.get(State.WAITING):
         return
     times = [log.last for log in facts.status.logs if log.last is not None]
     since = max([*times, *row.submissions], default=None)

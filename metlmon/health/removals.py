@@ -17,6 +17,7 @@ from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import BY_USER, Group, HoldCause, hold_cause, hold_text, shorten
 from metlmon.health.types import Severity
 from metlmon.model.job_events import JobKey, NodeKey
+from metlmon.model.node import SERVICE_REMOVAL_REASON
 from metlmon.model.reasons import find_policy
 from metlmon.model.states import State
 from metlmon.snapshot.records import Execution, Hold, Job, NodeFault, job_key, submission_key
@@ -25,9 +26,6 @@ from metlmon.snapshot.row_text import policy_remover, policy_words
 _WITH_DAG: Final = re.compile(
     r"DAG Removed:|OtherJobRemoveRequirements = DAGManJobId(?: =\?= (\d{1,12}))?"
 )
-_SERVICE: Final = "Removed by DAGMan"
-"""Source: ``RemoveServiceNodes`` in ``dag.cpp``."""
-
 
 BY_DAGMAN: Final = ("Node Error:", "DAG Error:", "DAG Abort:", "DAG Limit:")
 """Beginnings of the reasons with which DAGMan itself removes jobs, in the name of the user."""
@@ -55,7 +53,9 @@ def removal_of(
     """
     text = " ".join((reason or "").split())
     with_dag = _WITH_DAG.search(text[:2000])
-    if text.startswith(_SERVICE) or (with_dag and with_dag[1] and int(with_dag[1]) in exited):
+    if text.startswith(SERVICE_REMOVAL_REASON) or (
+        with_dag and with_dag[1] and int(with_dag[1]) in exited
+    ):
         return AFTER_DAG
     if with_dag:
         policy = find_policy(dag_reason)

@@ -24,7 +24,7 @@ from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.job_events import NO_DAG, JobId, LoggedJob, NodeKey
 from metlmon.model.node import WORST_FIRST, NodeRecord, NodeState
-from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, State
+from metlmon.model.states import CAN_RUN, DONE, FAILED_JOB, State
 
 MAX_COMMAND_LENGTH: Final = 4000
 """Characters of a script's command line that are searched for a gate."""
@@ -42,9 +42,6 @@ NOT_DONE: Final = frozenset(
     {State.WAITING, State.SKIPPED, State.FAILED, State.REMOVED, State.FUTILE}
 )
 """States of a node that a later DAG may run instead."""
-
-CAN_RUN: Final = ACTIVE | {State.PRE, State.POST, State.RETRYING}
-"""States of a node that can still run, whatever the state of its DAGMan."""
 
 CAN_RUN_IF_ALIVE: Final = frozenset({State.WAITING, State.UNKNOWN})
 """States of a node that can still run while its DAGMan is alive."""

@@ -56,6 +56,8 @@ ACTIVE: Final = frozenset(
 )
 """States of a job that is in the queue."""
 
+CAN_RUN: Final = ACTIVE | {State.PRE, State.POST, State.RETRYING}
+"""States of a node that can still run, whatever the state of its DAGMan, which waits for it."""
 
 URGENCY: Final[Mapping[State, int]] = {
     state: rank
@@ -98,6 +100,10 @@ class Outcome(StrEnum):
     IN_FLIGHT = "in-flight"
 
 
+EVICTIONS: Final = frozenset({Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED})
+"""Outcomes that executions may share because the place ended them."""
+
+
 class DagState(StrEnum):
     """State of a DAG by its DAGMan's files.
 
@@ -127,3 +133,9 @@ ALIVE: Final = frozenset({DagState.RUNNING, DagState.HELD, DagState.RESTARTING})
 
 FAILED_JOB: Final = frozenset({State.FAILED, State.REMOVED})
 """States of a job for which its node fails, unless a POST script succeeds."""
+
+OVER: Final = FAILED_JOB | {State.FUTILE}
+"""States of a node that is not done, and that DAGMan will not run again."""
+
+TROUBLE: Final = FAILED_JOB | {State.HELD}
+"""States that need an action by a person."""

@@ -28,11 +28,11 @@ from msgspec.structs import replace
 from metlmon.dagman.submit_description import Description, command_values, parse_description
 from metlmon.live.feed import StatsInput
 from metlmon.live.file_access import read_regular_file
-from metlmon.model.states import Outcome
+from metlmon.model.states import EVICTIONS, Outcome
 from metlmon.placement.types import Annex, AnnexState
 from metlmon.remote.paths import join
 from metlmon.snapshot.records import DescribedNode, Execution, Run
-from metlmon.stats.pool_profiles import EVICTIONS, most_at_once
+from metlmon.stats.pool_profiles import most_at_once
 from metlmon.text.formatting import count, moment, plain, year_of
 from metlmon.text.record_json import Nullable
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from metlmon.model.reasons import RAISE_FACTOR, exceeded_request, reached_mb
 from metlmon.model.run import GateStatus
-from metlmon.model.states import ACTIVE, ALIVE, TERMINAL, DagState, State
+from metlmon.model.states import ACTIVE, ALIVE, FAILED_JOB, TERMINAL, DagState, State
 from metlmon.pool.exclusion import can_exclude, submit_line
 from metlmon.pool.gate_requests import (
     FILE_NAME,
@@ -66,9 +66,6 @@ STOPPED: Final = "it is stopped already"
 STOP_REQUESTED: Final = "its stop is asked for already"
 PAUSED: Final = "it is paused already"
 PAUSE_REQUESTED: Final = "its pause is asked for already"
-
-ENDED: Final = frozenset({State.FAILED, State.REMOVED})
-"""States of a run that does not continue in this DAG."""
 
 ANYWHERE: Final = "any"
 """The MetlSite value for which submit files accept any site."""
@@ -443,7 +440,7 @@ def refusal_reason(act: PoolAction, row: Run, dag: DagRow | None) -> str | None:
         return "it is stopped, for good: metlmon continue resumes from its checkpoint"
     if not row.epochs_left:
         return "it is over: all its epochs are done"
-    if row.state in ENDED:
+    if row.state in FAILED_JOB:
         return f"it is over: it is {row.state}"
     if dag is None:
         return "its DAG is not in the picture"

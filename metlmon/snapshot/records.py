@@ -27,7 +27,7 @@ from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure
 from metlmon.model.queue import QueueJob
 from metlmon.model.run import DagAbort, GateStatus
-from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, DagState, Outcome, State
+from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, OVER, DagState, Outcome, State
 from metlmon.text.record_json import Nullable
 
 HOUR: Final = 3600.0
@@ -818,8 +818,7 @@ class Run(Struct, frozen=True):
     @property
     def has_ended(self) -> bool:
         """Whether none of its epochs is running or still to be run."""
-        is_over = self.state in DONE or self.state in FAILED_JOB or self.state is State.FUTILE
-        return is_over and not self.is_between_epochs
+        return (self.state in DONE or self.state in OVER) and not self.is_between_epochs
 
     @property
     def _between_epochs(self) -> bool:

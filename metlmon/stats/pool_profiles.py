@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.sites import ANY_SITE_TARGETS, POOL_TARGETS, normalize_name
-from metlmon.model.states import Outcome, State
+from metlmon.model.states import EVICTIONS, Outcome, State
 from metlmon.snapshot.records import HOUR, Execution, Ledger, job_key
 from metlmon.stats.black_holes import (
     MIN_LOSSES,
@@ -593,9 +593,6 @@ def profiles_in_window(ledger: Ledger, window: TimeWindow = ALL) -> tuple[PoolPr
 
 
 # --- observations -----------------------------------------------------------------------------
-
-EVICTIONS: Final = frozenset({Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED})
-"""Outcomes that executions may share because the place ended them."""
 
 
 def observations_of(ledger: Ledger) -> tuple[Observation, ...]:

@@ -36,7 +36,7 @@ from metlmon.dagman.records import NodeKind
 from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.run import MAX_NAME_LENGTH
-from metlmon.model.states import ACTIVE, DONE, DagState, Outcome, State
+from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, DagState, Outcome, State
 from metlmon.snapshot.records import (
     HOUR,
     DagDescription,
@@ -162,8 +162,6 @@ WINDOW_PARTS: Final = 4
 MIN_LOG_SIGMA: Final = 0.1
 MAX_LOG_SIGMA: Final = 0.7
 """Limits of the log-scale standard deviation of the future number of machines."""
-
-FAILED: Final = frozenset({State.FAILED, State.REMOVED})
 
 RUNNING: Final = frozenset(
     {
@@ -296,7 +294,7 @@ class Bag(Struct, frozen=True):
 
     @property
     def failed(self) -> int:
-        return self.count_in(*FAILED)
+        return self.count_in(*FAILED_JOB)
 
 
 # --- the work on a shard ------------------------------------------------------------------------
@@ -516,7 +514,7 @@ class _BagBuilder:
         over = not self.left
         machines, log_sigma = self._machine_count()
         remaining = None if over else self._remaining(machines, log_sigma)
-        excluded = sum(counts[state] for state in (*FAILED, State.HELD))
+        excluded = sum(counts[state] for state in (*FAILED_JOB, State.HELD))
         return Bag(
             dag=self.nodes.dag,
             in_dag=self.nodes.in_dag,
@@ -609,11 +607,11 @@ class _BagBuilder:
 
     def _missing_reason(self) -> str:
         states = {self.states[key] for key in self.left}
-        if states <= {*FAILED, State.HELD}:
+        if states <= {*FAILED_JOB, State.HELD}:
             return "stopped: the remaining shards failed or are held"
         if self.dag_state in DAG_STOP_REASONS:
             return DAG_STOP_REASONS[self.dag_state]
-        if states <= {*FAILED, State.HELD, State.POST}:
+        if states <= {*FAILED_JOB, State.HELD, State.POST}:
             return "unknown: only POST scripts are left to run"
         if all(work.seconds is None for work in self.work.values()):
             return "unknown: no shard has ended yet"
@@ -621,7 +619,7 @@ class _BagBuilder:
 
     def _remaining(self, machines: float, log_sigma: float) -> Interval | None:
         """The remaining time of the shards that still need a machine."""
-        inactive_states = (*FAILED, State.HELD, State.POST)
+        inactive_states = (*FAILED_JOB, State.HELD, State.POST)
         unfinished = [
             self.work[key] for key in self.left if self.states[key] not in inactive_states
         ]

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.records import Point as Reached
 from metlmon.live.feed import StatsInput
-from metlmon.model.states import ACTIVE, URGENCY, State
+from metlmon.model.states import ACTIVE, TROUBLE, URGENCY, State
 from metlmon.snapshot.records import DescribedNode, Nodes, Run
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
@@ -41,9 +41,6 @@ Value: TypeAlias = str | None
 Point: TypeAlias = tuple[Value, ...]
 """The values of several variables."""
 
-
-NEEDS: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
-"""States that need an action by a person."""
 
 ACTIVE_STATES: Final = ACTIVE - {State.IDLE, State.HELD} | {State.PRE, State.POST}
 
@@ -560,7 +557,7 @@ class SweepProgress(Struct, frozen=True):
 
 def _sweep_progress(every: Iterable[GridCell]) -> SweepProgress:
     cells = list(every)
-    others = [cell for cell in cells if cell.state not in NEEDS]
+    others = [cell for cell in cells if cell.state not in TROUBLE]
     finished = [cell for cell in others if cell.is_finished]
     unfinished = [cell for cell in others if not cell.is_finished]
     inactive = [cell for cell in unfinished if cell.state not in ACTIVE_STATES]

@@ -23,7 +23,7 @@ from msgspec.structs import asdict, replace
 from metlmon.live.feed import StatsInput
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import NodeKey
-from metlmon.model.states import State
+from metlmon.model.states import EVICTIONS, State
 from metlmon.snapshot.records import (
     Epoch,
     Execution,
@@ -43,7 +43,6 @@ from metlmon.stats.hosts import (
     compare_hosts,
 )
 from metlmon.stats.pool_profiles import (
-    EVICTIONS,
     PoolProfile,
     ResourcePool,
     pool_of,
@@ -68,9 +67,6 @@ COST_MIN_EPOCHS: Final = 3
 
 STALL_FACTOR: Final = 3.0
 """A failed input transfer stalled if it exceeded this multiple of the site's upper quartile."""
-
-STALL_MIN_SECONDS: Final = TRANSFER_SECONDS
-"""Minimum seconds of a stalled transfer."""
 
 STALL_MIN_TRANSFERS: Final = 4
 """Minimum transfers for a site's upper quartile to be used."""
@@ -107,7 +103,7 @@ class TransferStats(Struct, frozen=True):
     in_flight: int = 0
     stalls: int = 0
     stalled_seconds: float = 0.0
-    limit: float = STALL_MIN_SECONDS
+    limit: float = TRANSFER_SECONDS
     sent: int = 0
     received: int = 0
 
@@ -319,7 +315,7 @@ def distribution(values: Iterable[float | None]) -> Distribution:
 def stall_limit(seconds: Distribution) -> float:
     """Seconds beyond which a transfer counts as stalled, given the successful ones."""
     upper_quartile = seconds.upper_quartile if seconds.n >= STALL_MIN_TRANSFERS else None
-    return max(STALL_MIN_SECONDS, STALL_FACTOR * (upper_quartile or 0.0))
+    return max(TRANSFER_SECONDS, STALL_FACTOR * (upper_quartile or 0.0))
 
 
 # --- groups -----------------------------------------------------------------------------------

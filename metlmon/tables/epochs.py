@@ -9,7 +9,7 @@ from typing import Final
 from metlmon.jobfiles.error_lines import NO_ERRORS, Errors
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
-from metlmon.model.states import FAILED_JOB, State
+from metlmon.model.states import FAILED_JOB, TROUBLE, State
 from metlmon.snapshot.records import Epoch, Job, Run, RunView
 from metlmon.snapshot.row_text import (
     PAUSED,
@@ -440,15 +440,10 @@ def is_broken(origin: CheckpointOrigin) -> bool:
     return origin.broken not in (None, Break.MISSING)
 
 
-_TROUBLE_STATES: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
-
-
 def _in_trouble(row: Epoch) -> Epoch | None:
     """What is in trouble: the evaluation of an epoch, or the side node itself."""
     candidates = row.evaluations if is_epoch(row) else (row,)
-    return next(
-        (node for node in candidates if node.overruled or node.state in _TROUBLE_STATES), None
-    )
+    return next((node for node in candidates if node.overruled or node.state in TROUBLE), None)
 
 
 def evaluation_to_open(row: Epoch) -> Epoch | None:

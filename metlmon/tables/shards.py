@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from metlmon.model.states import URGENCY, State
-from metlmon.stats.shards import FAILED, RUNNING, Bag, Shard, ShardRate, ShardTimes
+from metlmon.model.states import FAILED_JOB, URGENCY, State
+from metlmon.stats.shards import RUNNING, Bag, Shard, ShardRate, ShardTimes
 from metlmon.tables import estimates
 from metlmon.tables.layout import Column, Kind, searched
 from metlmon.text import formatting
@@ -40,7 +40,7 @@ BAR_MEDIANS: Final = 3.0
 
 NAME_LIMIT: Final = 40
 
-ALARM_COUNT: Final = (State.HELD, *sorted(FAILED))
+ALARM_COUNT: Final = (State.HELD, *sorted(FAILED_JOB))
 
 STEPS: Final = "▁▂▃▄▅▆▇█"
 BINS: Final = 24

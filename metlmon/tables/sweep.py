@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from metlmon.model.states import TROUBLE
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, curve_symbol
-from metlmon.stats.sweep import NEEDS, Axis, CellRun, Grid, GridCell, Point, Value
+from metlmon.stats.sweep import Axis, CellRun, Grid, GridCell, Point, Value
 from metlmon.tables.layout import Column, Kind, name_column, shared_start
 from metlmon.text.formatting import (
     STATES,
@@ -108,7 +109,7 @@ def cell_value_text(cell: GridCell) -> str:
 
 def cell_symbol(cell: GridCell) -> Symbol:
     """The symbol of a cell: needs attention, diverged, stopped, paused, or state."""
-    if cell.state in NEEDS:
+    if cell.state in TROUBLE:
         return STATES[cell.state]
     if cell.diverged_run is not None:
         return curve_symbol(cell.diverged_run.curve)

@@ -27,7 +27,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from metlmon.live.feed import StatsInput
-from metlmon.model.states import DagState, State
+from metlmon.model.states import LOST, OVER
 from metlmon.stats.sweep import CellRun, Grid, Variable
 from metlmon.stats.totals import group_by
 
@@ -41,10 +41,6 @@ _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,15}")
 """An integer that a float represents exactly, as journals require."""
 
 _DECIMAL_NUMBER: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-
-LOST_STATES: Final = frozenset({State.FAILED, State.REMOVED, State.FUTILE})
-LOST_DAGS: Final = frozenset({DagState.FAILED, DagState.REMOVED})
-"""States of runs and of their DAGs in which no further epoch is trained."""
 
 
 def distribution_of(variable: Variable) -> BaseDistribution:
@@ -153,7 +149,7 @@ class _Trials:
         if run.is_finished:
             # An Optuna trial without a finite value cannot be complete.
             return TrialState.COMPLETE if run.reached is not None else TrialState.FAIL
-        if run.entry.state in LOST_STATES or self._dags.get(run.entry.dag) in LOST_DAGS:
+        if run.entry.state in OVER or self._dags.get(run.entry.dag) in LOST:
             return TrialState.FAIL
         return TrialState.WAITING if run.entry.began is None else TrialState.RUNNING
 

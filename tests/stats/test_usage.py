@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.stats import usage
-from metlmon.stats.totals import UsageTotals, sum_executions
+from metlmon.stats.totals import TRANSFER_SECONDS, UsageTotals, sum_executions
 from tests.conftest import SHARED, Shared
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.recordings import FIXTURES
@@ -234,7 +234,7 @@ def test_transfer_without_a_start_is_kept() -> None:
 
 def test_stall_is_longer_than_usual() -> None:
     assert usage.stall_limit(usage.distribution([3600.0] * 4)) == 3 * 3600
-    assert usage.stall_limit(usage.distribution([60.0] * 4)) == usage.STALL_MIN_SECONDS
-    assert usage.stall_limit(usage.distribution([3600.0])) == usage.STALL_MIN_SECONDS, (
+    assert usage.stall_limit(usage.distribution([60.0] * 4)) == TRANSFER_SECONDS
+    assert usage.stall_limit(usage.distribution([3600.0])) == TRANSFER_SECONDS, (
         "one transfer makes no habit"
     )
