@@ -155,7 +155,7 @@ class ResourceGroup(Struct, frozen=True):
 class Resources(Struct, frozen=True):
     """What was used in ``window``: in ``total``, and in groups ``by`` an attribute.
 
-    Each value has up to three groups, one for each way to end; most GPU-hours first.
+    Each value has up to three groups, one for each way to end; the values with most hours first.
     """
 
     json_omits: ClassVar = frozenset({"as_of"})
@@ -189,8 +189,9 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
         return (_group(key, name, end, by_end[end]) for end in Ended if end in by_end)
 
     keyed = group_by(entries, key_of)
-    hours = {key: sum(e.gpu_seconds or 0.0 for e in group) for key, group in keyed.items()}
-    ordered = sorted(keyed, key=lambda key: (-hours[key], key is None, key or ""))
+    seconds_of = ledger.measure.seconds
+    seconds = {key: sum(seconds_of(e) or 0.0 for e in group) for key, group in keyed.items()}
+    ordered = sorted(keyed, key=lambda key: (-seconds[key], key is None, key or ""))
     return Resources(
         as_of=ledger.as_of,
         window=window,
