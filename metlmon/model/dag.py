@@ -783,12 +783,8 @@ class Dag:
         its exit status 0.
         """
         last = run.processes[-1] if run.processes else None
-        rescue_used = last.rescue if last is not None else None
-        previous = (
-            rescue_number(PurePath(rescue_used).name, PurePath(self.file).name)
-            if rescue_used
-            else None
-        )
+        used = PurePath(last.rescue or "").name if last is not None else ""
+        previous = rescue_number(used, PurePath(self.file).name)
         if metrics is not None:
             previous = metrics.rescue_number
         reported = metrics is not None and metrics.dag_status == DAG_ABORTED

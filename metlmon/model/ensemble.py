@@ -557,11 +557,11 @@ class Ensemble:
     def apply_reported_events(self, dag_key: str, messages: Iterable[DagmanMessage]) -> None:
         """Apply events in a ``.dagman.out`` of jobs that are in no log here, and DAGMan's ends."""
         stream, affected = Stream(OUT_RANK, f"{dag_key}.dagman.out"), _Affected()
-        open_jobs = self._reported_jobs[dag_key]
+        open_jobs, has_end = self._reported_jobs[dag_key], False
         for line in messages:
             time, cluster, proc = line.time, line.cluster or 0, line.proc or 0
             if line.event is None:
-                self._remove_reported_jobs(dag_key, stream, affected)
+                has_end = True
                 continue
             if time is None or cluster <= 0 or (self.cut is not None and time > self.cut):
                 continue
@@ -576,6 +576,9 @@ class Ensemble:
                 self.newest = _latest(self.newest, time)
                 is_open = job.history().state not in TERMINAL
                 (open_jobs.add if is_open else open_jobs.discard)(job.key)
+        if has_end:
+            # Not before all events: a later process of this DAGMan repeats what was missed.
+            self._remove_reported_jobs(dag_key, stream, affected)
         self._attributor.changed_jobs.update(affected.touched)
         nodes = self._attributor.attribute_changed(affected.touched, affected.to_attribute)
         self._mark_changed(nodes | self._attributor.recheck(nodes))

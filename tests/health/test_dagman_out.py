@@ -96,25 +96,27 @@ def test_state_of_a_job_from_dagman_out_only(
     events = [event(name, "a", 7, f"09:1{n}:00") for n, name in enumerate(names.split(), start=1)]
     end = ["09:13:00 Number of idle job procs: 0", f"09:13:00 {last}"]
     made = dagdir(tmp_path, ONE, *submitted("a", 7), *events, *end)
-
     assert [row.state for row in made.reader(live=True).snapshot_builder().job_rows()] == [state]
 
 
 def test_events_repeated_in_recovery_count_once(tmp_path: Path) -> None:
-    once = (*submitted("a", 7), event("EXECUTE", "a", 7, "09:11:00"))
+    """Nor is its job removed with the process that a hold of DAGMan ended."""
+    once = (*submitted("a", 7), event("EXECUTE", "a", 7, "09:11:00"), f"09:15:00 {EXIT}3")
     repeated = (event("SUBMIT", "a", 7, "09:10:47"), event("EXECUTE", "a", 7, "09:11:00"))
     made = dagdir(
         tmp_path,
         ONE,
         *once,
-        f"09:20:00 ** condor_scheduniv_exec.103.0 (CONDOR_DAGMAN) STARTING UP\n"
-        f"{DAY} 09:20:00 Running in RECOVERY mode... >>>>",
+        f"09:20:00 {START}",
+        "09:20:00 Running in RECOVERY mode... >>>>",
         *(f"{line} [recovery mode]" for line in repeated),
         "09:20:00 ...done with RECOVERY mode <<<<",
+        event("JOB_TERMINATED", "a", 7, "09:21:00"),
+        "09:21:00 Node a job proc (7.0.0) completed successfully.",
+        f"09:22:00 {EXIT}1",
     )
-
     (entry,) = made.reader(live=True).snapshot_builder().ledger().executions
-    assert entry.start == datetime(2023, 3, 5, 9, 11)
+    assert (entry.start, entry.return_value) == (datetime(2023, 3, 5, 9, 11), 0)
 
 
 def test_job_log_overrides_dagman_out(tmp_path: Path) -> None:
@@ -428,7 +430,6 @@ def test_dagman_waiting_with_an_empty_queue_is_reported(
 
 def test_failed_submission_has_its_reason(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/reason-of-a-failed-submission"), live=False)
-
     entry = only(health_of(builder), "submit-failed")
     assert "/home/alice/ens/data/protein.tar.gz" in entry.text
     assert "submit description" not in entry.advice
