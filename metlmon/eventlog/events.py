@@ -981,8 +981,8 @@ def _evicted(text: str, body: str) -> Evicted:
     code = _CODE_IN_TEXT.search(text)
     flag = _FLAG.search(body)
     requeued = flag is not None and "requeued" in flag[2]
-    # The requeue form writes the reason without its label, after the exit status.
-    reason = (_UNSTRUCTURED if requeued else _REASON).search(body)
+    # The requeue form, and HTCondor 23 in general, write the reason without its label.
+    reason = _REASON.search(body) or _UNSTRUCTURED.search(body.partition(USAGE_TITLE)[0])
     counts = _counts(body)
     _, return_value, signal = _termination(body)
     return Evicted(

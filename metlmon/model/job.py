@@ -699,7 +699,7 @@ def _copy_hold_reason(execution: LoggedExecution, time: datetime, hold: Held) ->
     if not _just_evicted(execution, time):
         return
     execution.held_by = hold
-    if not execution.reason:
+    if not execution.reason or execution.reason == hold.reason:
         execution.reason = hold.reason
         if execution.code is None:
             execution.code, execution.subcode = hold.code, hold.subcode

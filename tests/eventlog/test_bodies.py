@@ -130,6 +130,14 @@ def test_secret_among_assigned_devices_is_hidden() -> None:
     assert events.usage_rows(parsed)[0].assigned == "GPU-1 --token (hidden)"
 
 
+@pytest.mark.parametrize("reason", [None, "The job attribute PeriodicVacate … evaluated to TRUE"])
+def test_reason_of_an_eviction_may_have_no_label(reason: str | None) -> None:
+    lines = ["\t857  -  Run Bytes Received By Job", *([f"\t{reason}"] if reason else ()), *TABLE]
+    detail = detail_of(4, "Job was evicted.", "\t(0) CPU times", *lines)
+    assert isinstance(detail, events.Evicted)
+    assert detail.reason == reason
+
+
 def test_old_usage_table_without_assigned_or_allocated() -> None:
     detail = detail_of(
         5,
