@@ -262,7 +262,8 @@ class _LineReader:
         lines = self.lines_before()
         first = next((i for i, line in enumerate(lines) if re.match(_SUBMITTING, line)), None)
         time, node = self.cached_time(stamp), _decode(match["node"])
-        text = explanation(lines[:first][::-1])
+        printed = lines[:first][::-1]
+        text = explanation([x for x in printed if x.startswith("submit error: ")] or printed)
         self.messages.append(DagmanMessage(MessageKind.SUBMIT_FAILED, time, node, text=text))
 
     def on_lost_track(self, match: re.Match[bytes], stamp: bytes) -> None:
@@ -399,7 +400,8 @@ _EXPLAINS_NOTHING: Final = (
 """Summaries, lines that any DAGMan writes, and options in its usage."""
 
 _MESSAGE_PREFIX: Final = (
-    r"(?:From submit: |submit error: |Failed to create new proc id: |ERROR: |Warning: |WARNING: )*"
+    r"(?:From submit: |submit error: (?:Submit:-?\d+:)?|Failed to create new proc id: |ERROR: "
+    r"|Warning: |WARNING: )*"
 )
 
 

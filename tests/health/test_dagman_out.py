@@ -454,6 +454,10 @@ SUBMISSIONS = {
         "could not open submit file : a.sub - can't open file",
     ),
     "direct, description": ("ERROR: on Line 3 of submit file: can't open file",),
+    "direct, class ad": (
+        "ERROR: on Line 14 of submit file: failed to create job classad",
+        "submit error: Submit:-1:can't open file: No such directory",
+    ),
     "direct, schedd": ("Failed to submit job a: can't open file",),
     "directory": ("Could not change to node directory d: can't open file",),
     "shell": (
@@ -527,13 +531,7 @@ def test_end_of_dagman_has_the_explaining_line(tmp_path: Path, lines: tuple[str,
     """Before the final line, or after it; in pieces, as it is written."""
     made = Dagdir(tmp_path, ONE)
     text = "".join(
-        f"{DAY} 09:11:00 {line}\n"
-        for line in (
-            START,
-            "Parsing 1 dagfiles",
-            *lines,
-            "**** condor_scheduniv_exec.103.0 (condor_DAGMAN) pid 9 EXITING WITH STATUS 1",
-        )
+        f"{DAY} 09:11:00 {line}\n" for line in (START, "Parsing 1 dagfiles", *lines, f"{EXIT}1")
     ).encode()
     made.write("run.dag.dagman.out", text[:60])
     reader = made.reader(live=False)
