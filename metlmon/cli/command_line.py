@@ -83,7 +83,7 @@ def _is_key(word: str, directory: str) -> bool:
     from metlmon.remote.paths import split
 
     is_given = directory != "." and (os.path.exists(directory) or split(directory) is not None)
-    return is_given or os.path.isfile(word.partition(":")[0])
+    return is_given or word.startswith(":") or os.path.isfile(word.partition(":")[0])
 
 
 def _usable_paths(words: Sequence[str], *, may_wait: bool) -> list[str]:

@@ -137,6 +137,9 @@ def test_key_of_a_run_is_not_a_remote_directory(
     assert json_output("run", capsys, run["key"], dagdir.path)["key"] == run["key"]
     monkeypatch.chdir(dagdir.path)
     assert json_output("run", capsys, run["key"])["key"] == run["key"]
+    (dagdir.path / "run.dag").unlink()  # Now its job is one of no DAG.
+    (run,) = json_output("status", capsys, ".")["runs"]
+    assert json_output("run", capsys, run["key"])["key"] == run["key"]
 
 
 @pytest.mark.parametrize(
