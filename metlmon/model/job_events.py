@@ -65,10 +65,12 @@ class Stream(NamedTuple):
     file: str
 
     @property
-    def order(self) -> tuple[int, str, bool, str]:
-        """The place among a job's logs: a rotated part comes before its current log."""
+    def order(self) -> tuple[int, str, bool, int, str]:
+        """The place among a job's logs: rotated parts, ``.1`` last, precede their current log."""
         current = current_name(self.file)
-        return self.rank, current, self.file == current, self.file
+        number = self.file.removeprefix(f"{current}.")
+        age = int(number) if number.isdecimal() else 0
+        return self.rank, current, self.file == current, -age, self.file
 
 
 EventsByLog: TypeAlias = dict[Stream, list[Event | None]]
