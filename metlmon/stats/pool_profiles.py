@@ -83,6 +83,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     not measure one. ``evicted``: possibly together with all others there. ``stored``: a checkpoint
     preserved its work, and another execution continued it; ``carried``: hours that this one
     continued. ``slot_hours``: hours in its slot, if it was disconnected until its end; None: all.
+    ``start``: as logged, since the clock may have changed between it and ``seen``.
     """
 
     pool: ResourcePool
@@ -99,6 +100,12 @@ class Observation(Struct, frozen=True, kw_only=True):
     stored: bool = False
     carried: float = 0.0
     slot_hours: float | None = None
+    start: datetime | None = None
+
+    @property
+    def began(self) -> datetime:
+        """When it started; without ``start`` by ``seen``."""
+        return self.start or self.seen - timedelta(hours=self.hours)
 
 
 class ProfileFigure(Struct, frozen=True):
@@ -328,9 +335,7 @@ class _PoolHistory:
         Jobs that waited together for hours waited for the same thing: their mean is one sample.
         """
         starts = sorted(
-            (each.seen - timedelta(hours=each.hours), each.wait)
-            for each in self.executions
-            if each.wait is not None
+            (each.began, each.wait) for each in self.executions if each.wait is not None
         )
         events: list[list[float]] = []
         first: datetime | None = None
@@ -349,18 +354,14 @@ class _PoolHistory:
 
     def slots(self) -> int:
         """The maximum number of concurrent executions."""
-        if not self.executions:
-            return 0
-        first = self.executions[0].seen
-        ends = [(each.seen - first).total_seconds() for each in self.executions]
-        starts = [end - each.hours * HOUR for end, each in zip(ends, self.executions, strict=True)]
-        ends = [
-            end if each.slot_hours is None else start + min(each.slot_hours, each.hours) * HOUR
-            for start, end, each in zip(starts, ends, self.executions, strict=True)
-        ]
-        # One that starts as another ends takes its slot; a millisecond covers rounding errors.
-        spans = zip((start + 1e-3 for start in starts), ends, strict=True)
-        return max(1, most_at_once(spans))
+        # One that starts as another ends takes its slot.
+        spans = (
+            (each.began, each.seen)
+            if each.slot_hours is None
+            else (each.began, each.began + timedelta(hours=min(each.slot_hours, each.hours)))
+            for each in self.executions
+        )
+        return max(min(1, self.starts), most_at_once(spans))
 
 
 def most_at_once(spans: Iterable[tuple[T, T | None]]) -> int:
@@ -543,9 +544,7 @@ class _Exclusions:
         epoch = hours.value if hours is not None else history.lost_hours / max(1, history.lost)
         doublings = min(MAX_DOUBLINGS, row.events - (MIN_LOSSES if reason else DOUBTFUL_LOSSES))
         is_tried = any(
-            each.finished is None
-            and not each.stopped
-            and each.seen - timedelta(hours=each.hours) > row.until
+            each.finished is None and not each.stopped and each.began > row.until
             for each in history.executions
         )
         if is_tried:
@@ -640,6 +639,7 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
                 stored=entry.checkpoint is not None and not entry.final,
                 carried=entry.carried / HOUR,
                 slot_hours=slot_hours,
+                start=entry.start,
             )
         )
     ran_at = {**sites, **targets}.items()

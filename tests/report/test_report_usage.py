@@ -156,6 +156,8 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
         for cause in usage.causes:
             assert sum(each.badput for each in cause.reasons) == pytest.approx(cause.badput)
         assert usage.epochs_at.total() == spent.completed_epochs
+        times = [each.trained for each in usage.ledger.executions if each.final]
+        assert window is not ALL or usage.epoch_times == sorted(times)
         assert spent.completed_epochs + usage.unlocated - usage.repeated == usage.epochs
         if usage.series is not None:
             series = usage.series

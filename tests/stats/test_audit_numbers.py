@@ -90,17 +90,6 @@ def test_cost_of_an_epoch_agrees_with_the_sites() -> None:
     assert "of longest executions 2h00m (n = 1)" in note(reported(log), "epoch_time")
 
 
-def test_time_of_an_epoch_agrees_in_report_and_sites() -> None:
-    log = Log().submit(77, NODE, at="09:00:00").execute(77, gpus=2, at="10:00:00")
-    log.evict(77, at="16:00:00").execute(77, gpus=2, at="16:10:00").terminate(77, at="16:20:00")
-    made = reported(log)
-    place = usage_in_window(read_ensemble(DAG, log).builder().ledger()).total
-    assert place.epoch_seconds.median == 600
-    assert facts(made)["epoch_seconds_median"] == 600
-    rows = table(made, "times").rows
-    assert [(row["first_quartile"], row["median"]) for row in rows] == [(600, 600)] * 2
-
-
 RESCUED = f"# Rescue DAG file, created after running\n\nDONE {NODE}\nDONE {NEXT}\n"
 THIRD = "run0-train_epoch2"
 CHAIN = f"{DAG}JOB {THIRD} t.sub\nPARENT {NEXT} CHILD {THIRD}\n"

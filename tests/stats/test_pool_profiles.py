@@ -9,12 +9,14 @@ from math import exp, lgamma
 from pathlib import Path
 from random import Random
 from statistics import mean
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from metlmon.config.settings import Settings
 from metlmon.model.states import Outcome
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.black_holes import beta_cdf, beta_quantile
@@ -25,6 +27,7 @@ from metlmon.stats.pool_profiles import (
     learn_profiles,
     observations_of,
     pool_of,
+    profiles_in_window,
 )
 from tests.conftest import shared_path
 from tests.support.event_logs import Log, read_ensemble
@@ -64,6 +67,17 @@ def hours_of(profile: PoolProfile) -> tuple[float, float, float]:
 
 
 # --- figures ----------------------------------------------------------------------------------
+
+
+def test_slots_at_a_change_of_clocks() -> None:
+    """The second epoch begins when the first has ended, and takes seven hours, not six."""
+    log = Log().submit(7, "run0-train_epoch0", at="2025-11-01 20:00:00")
+    log.execute(7, at="2025-11-01 20:00:00").terminate(7, at="2025-11-01 23:00:00")
+    log.submit(8, "run0-train_epoch1", at="2025-11-01 23:00:00")
+    log.execute(8, at="2025-11-01 23:00:00").terminate(8, at="2025-11-02 05:00:00")
+    chicago = Settings(zone=ZoneInfo("America/Chicago"))
+    (profile,) = profiles_in_window(read_ensemble(DAG, log, settings=chicago).builder().ledger())
+    assert (profile.epochs, profile.slots) == (2, 1)
 
 
 def test_mean_of_the_only_pool_is_its_own() -> None:

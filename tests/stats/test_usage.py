@@ -81,16 +81,10 @@ def test_sites_sum_to_the_whole(path: Path) -> None:
 @EVERYWHERE
 def test_executions_of_a_figure_have_its_sum(path: Path) -> None:
     found = usage.usage_in_window(recorded(path).ledger)
-    for place in found.sites:
-        assert (
-            sum_executions(usage.select_executions(found, usage.UsageFilter(site=(place.name,))))
-            == place.totals
-        )
-    for place in found.gpus:
-        assert (
-            sum_executions(usage.select_executions(found, usage.UsageFilter(gpu=(place.name,))))
-            == place.totals
-        )
+    for kind, groups in (("site", found.sites), ("gpu", found.gpus)):
+        for group in groups:
+            choice = usage.UsageFilter(**{kind: (group.name,)})
+            assert sum_executions(usage.select_executions(found, choice)) == group.totals
     for cell in found.site_gpus:
         choice = usage.UsageFilter(site=(cell.site,), gpu=(cell.gpu,), gpus=(cell.gpus,))
         assert sum_executions(usage.select_executions(found, choice)) == cell.totals
