@@ -726,7 +726,7 @@ def end_candidates(forecast: Forecast) -> Sequence[Line]:
     """``ETA 20 Nov (18–23 Nov) · 6d left``, and shorter forms of it."""
     texts = [estimates_table.remaining_text(replace(forecast, excluded=()))]
     if forecast.as_of is not None and forecast.remaining is not None:
-        end = estimates_table.eta_text(forecast.as_of, forecast.remaining)
+        end = estimates_table.eta_text(forecast.as_of, forecast.remaining, forecast.expected_end)
         texts += [f"ETA {end}", f"ETA {end.partition(' (')[0]}"]
     return [line((text, BOLD)) for text in texts]
 

@@ -87,6 +87,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     hours: GpuHours
     since_seen: str | None
     remaining: Interval | None
+    expected_end: datetime | None
     completed_at: datetime | None
     no_eta: str | None
     events: tuple[NotifyEvent, ...] = ()
@@ -150,6 +151,7 @@ def make_figures(reader: DagdirReader) -> Figures:
         hours=status.hours,
         since_seen=(seen and since_seen(changes_since(stats_input, seen.until))) or None,
         remaining=forecast.remaining,
+        expected_end=forecast.expected_end,
         completed_at=forecast.completed_at,
         no_eta=forecast.missing_reason,
         events=find_events(health, status, EVENT_NAMES),

@@ -108,4 +108,4 @@ def _end_text(forecast: Forecast) -> str:
         return f"done {moment(forecast.completed_at, year_of(forecast.as_of))}"
     if forecast.remaining is None or forecast.as_of is None:
         return "ETA unknown"
-    return f"ETA {eta_text(forecast.as_of, forecast.remaining)}"
+    return f"ETA {eta_text(forecast.as_of, forecast.remaining, forecast.expected_end)}"

@@ -106,20 +106,20 @@ def remaining_text(forecast: Forecast, brief: bool = False) -> str:
     if forecast.remaining is None:
         why = plain(forecast.missing_reason or "")
         return f"ETA {why}" if why.startswith("unknown") else why
-    end, excluded = end_text(forecast.as_of, forecast.remaining), forecast.excluded
-    if not excluded:
+    end = end_text(forecast.as_of, forecast.remaining, forecast.expected_end)
+    if not forecast.excluded:
         return end
-    if len(excluded) > 1 or brief:
-        return f"{end} · excludes {count(len(excluded), 'run')}"
-    name, why = excluded[0]
+    if len(forecast.excluded) > 1 or brief:
+        return f"{end} · excludes {count(len(forecast.excluded), 'run')}"
+    name, why = forecast.excluded[0]
     why = why.removeprefix("is ").removeprefix("was ")
     return f"{end} · excludes {clip_middle(name, 24)} ({why})"
 
 
-def end_text(as_of: datetime | None, remaining: Interval) -> str:
-    """``ETA 23 Nov (20–28 Nov) · 9d left``."""
+def end_text(as_of: datetime | None, remaining: Interval, end: datetime | None = None) -> str:
+    """``ETA 23 Nov (20–28 Nov) · 9d left``; ``end``: as in :func:`eta_text`."""
     left = f"{approximate_text(remaining.median)} left"
-    return left if as_of is None else f"ETA {eta_text(as_of, remaining)} · {left}"
+    return left if as_of is None else f"ETA {eta_text(as_of, remaining, end)} · {left}"
 
 
 def slots_text(forecast: Forecast) -> str:
@@ -128,13 +128,16 @@ def slots_text(forecast: Forecast) -> str:
     return "" if slots is None else f"{count(slots, forecast.item)} at a time"
 
 
-def eta_text(as_of: datetime, remaining: Interval) -> str:
-    """``23 Nov (20–28 Nov)``; within two days ``14 Nov 17:12 (16:40–18:05)``."""
+def eta_text(as_of: datetime, remaining: Interval, end: datetime | None = None) -> str:
+    """``23 Nov (20–28 Nov)``; within two days ``14 Nov 17:12 (16:40–18:05)``.
+
+    ``end``: the expected one, before which the clock may be changed.
+    """
+    median = timedelta(seconds=round(remaining.median))
     try:
-        low, middle, high = (
-            as_of + timedelta(seconds=round(seconds))
-            for seconds in (remaining.low, remaining.median, remaining.high)
-        )
+        middle = end or as_of + median
+        low = middle - median + timedelta(seconds=round(remaining.low))
+        high = middle - median + timedelta(seconds=round(remaining.high))
     except OverflowError:
         return UNKNOWN
     if remaining.median >= 2 * DAY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,12 +114,7 @@ def urgency(row: HomeSummary) -> tuple[Any, ...]:
 
 def _end_time(row: HomeSummary) -> datetime | None:
     figures = row.figures
-    if figures is None or figures.remaining is None or figures.as_of is None:
-        return None if figures is None else figures.completed_at
-    try:
-        return figures.as_of + timedelta(seconds=figures.remaining.median)
-    except OverflowError:
-        return None
+    return None if figures is None else figures.completed_at or figures.expected_end
 
 
 def filter_text(row: HomeSummary) -> str:
@@ -349,19 +344,19 @@ def _eta(
         full = f"done {moment(figures.completed_at, this_year)}"
         day = f"{figures.completed_at.day} {figures.completed_at:%b}"
         return line((full if cells is None or cells >= len(full) else f"✓{day}", DIM))
-    if figures.remaining is None or figures.as_of is None:
+    if figures.remaining is None or figures.as_of is None or figures.expected_end is None:
         return line(("–", DIM))
     if _is_over(figures, clock):
         left = f"{approximate_text(figures.remaining.median)} left"
         then = f"{left} on {moment(figures.as_of, this_year)}"
         fitting = (each for each in (then, f"{left} then") if cells is None or cells >= len(each))
         return line((next(fitting, left), DIM))
-    full = eta_text(figures.as_of, figures.remaining)
+    full = eta_text(figures.as_of, figures.remaining, figures.expected_end)
     short = full.partition(" (")[0]
     if cells is None or cells >= len(full):
         return line(full)
     if cells < len(short) and figures.remaining.median < 2 * DAY:
-        short = f"{figures.as_of + timedelta(seconds=figures.remaining.median):%H:%M}"
+        short = f"{figures.expected_end:%H:%M}"
     return line(short)
 
 

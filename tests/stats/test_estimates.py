@@ -152,6 +152,9 @@ def test_estimated_end_after_a_clock_change() -> None:
     assert remaining > timedelta(days=6)
     assert forecast.expected_end == NOON + remaining + timedelta(hours=1)
     assert forecast.runs[0].expected_end == forecast.expected_end
+    a_day, end = Interval(DAY, DAY, DAY, 1, ""), NOON + timedelta(hours=25)
+    text = estimates_table.remaining_text(replace(forecast, remaining=a_day, expected_end=end))
+    assert text.startswith(f"ETA {end.day} Mar 13:00 (13:00–13:00)")
 
 
 def test_slower_target_has_a_later_end() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from metlmon.health.types import Severity
 from metlmon.home.feed import HomeFeed
@@ -19,11 +20,14 @@ TROUBLE = "held by the access point: disk quota exceeded"
 
 def summary(path: str | Path, state: str = "running", **fields: object) -> HomeSummary:
     """A summary that has been read; ``fields`` of its figures."""
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         **{"as_of": datetime(2025, 11, 14, 8, 14), "live": state == "running"},
         **{"state": EnsembleState(state), "done": 12, "total": 30, "hours": GpuHours(90.0, 10.0)},
     }
-    figures = blank(Figures, **(values | fields))
+    values |= fields
+    if isinstance(left := values.get("remaining"), Interval):
+        values["expected_end"] = values["as_of"] + timedelta(seconds=left.median)
+    figures = blank(Figures, **values)
     return HomeSummary(path=str(path), phase=Phase.READ, figures=figures)
 
 
