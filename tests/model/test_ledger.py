@@ -1,4 +1,4 @@
-"""The ledger is consistent, and agrees with an independent count of the log's lines."""
+"""The entries of a ledger agree with each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from metlmon.model.job_events import JobId
-from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Execution, Ledger
 from tests.conftest import Shared, shared_path
 from tests.support.commands import Captured, json_output
@@ -26,24 +25,15 @@ NAMES = (
 SECOND = 1 / 3600
 
 
-def place(name: str) -> Path:
-    kind, directory = name.split("/")
-    return FIXTURES / directory if kind == "fixtures" else shared_path(name)
-
-
 @cache
-def builder_of(directory: Path) -> SnapshotBuilder:
-    return read_dagdir(directory)
+def ledger_of(name: str) -> Ledger:
+    kind, directory = name.split("/")
+    return read_dagdir(FIXTURES / directory if kind == "fixtures" else shared_path(name)).ledger()
 
 
-@pytest.fixture(name="builder", params=NAMES)
-def _builder(request: pytest.FixtureRequest) -> SnapshotBuilder:
-    return builder_of(place(request.param))
-
-
-@pytest.fixture(name="ledger")
-def _ledger(builder: SnapshotBuilder) -> Ledger:
-    return builder.ledger()
+@pytest.fixture(name="ledger", params=NAMES)
+def _ledger(request: pytest.FixtureRequest) -> Ledger:
+    return ledger_of(request.param)
 
 
 def hours(entries: Iterable[Execution]) -> dict[str, float]:
