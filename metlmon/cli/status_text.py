@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from metlmon.cli.output import LISTED, warning_line
 from metlmon.cli.text_output import TextOutput
+from metlmon.health.build import make_health
 from metlmon.model.reasons import code_text
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import DagRow, GpuHours, Run, RunView, Status
@@ -27,9 +28,10 @@ from metlmon.snapshot.row_text import (
     waits_since,
 )
 from metlmon.stats.lineage import CheckpointOrigin, origin_of
-from metlmon.stats.run_figures import RunFigures, run_figures
+from metlmon.stats.run_figures import run_figures
 from metlmon.tables import epochs, runs
 from metlmon.tables.estimates import rate_text, remaining_text
+from metlmon.tables.health import entry_lines, serious
 from metlmon.tables.layout import ColumnChoice
 from metlmon.tables.runs import best_columns
 from metlmon.text.formatting import (
@@ -81,11 +83,8 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
             out.print("  its jobs keep running; release it with metlmon act release-dag")
     out.print(_time_line(status), *_health_lines(health), "")
     out.print(*_count_lines(status, out.width), *_other_node_lines(status))
-    out.print(
-        hours_line(status.hours, status.nodes_unlogged, status.lacks_hours),
-        *_forecast_lines(forecast),
-        "",
-    )
+    spent = hours_line(status.hours, status.nodes_unlogged, status.lacks_hours)
+    out.print(spent, *_forecast_lines(forecast), "")
     if status.runs:
         figures = run_figures(stats)
         known = runs.columns(status.runs, stats.job_files.streams, figures, stats.settings.metrics)
@@ -100,18 +99,19 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
     _print_warnings(out, status)
 
 
-def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin], figures: RunFigures) -> None:
-    """One run: its hours and its gate, then a line per epoch and per other node."""
-    out, row = TextOutput(), view.row
-    name = (
-        f"{plain(row.run, NAME_LIMIT)}  {plain(row.uuid or '', 16)}  {plain(row.dag, NAME_LIMIT)}"
-    )
+def print_run(stats: StatsInput, view: RunView, origins: Mapping[int, CheckpointOrigin]) -> None:
+    """One run: its hours, trouble and gate, then a line per epoch and per other node."""
+    out, row, health = TextOutput(), view.row, make_health(stats)
+    names = plain(row.run, NAME_LIMIT), plain(row.uuid or "", 16), plain(row.dag, NAME_LIMIT)
     done = f"{row.epochs_done} of {count(row.epochs_total, row.item)} done"
-    out.print(
-        line((f"{name}  {done}", BOLD)), hours_line(row.hours, row.nodes_unlogged, row.lacks_hours)
-    )
+    title = line(("  ".join(filter(None, (*names, done))), BOLD))
+    out.print(title, hours_line(row.hours, row.nodes_unlogged, row.lacks_hours))
+    for entry in serious(health):
+        if row.key in entry.runs:
+            out.print(*entry_lines(entry, health, None, out.width))
     rows = [*view.epochs, *view.side]
-    out.table(epochs.columns(view, origins=origins, figures=figures), rows, *_gate_lines(row), "")
+    columns = epochs.columns(view, origins=origins, figures=run_figures(stats))
+    out.table(columns, rows, *_gate_lines(row), "")
     for epoch in view.epochs:
         origin = origin_of(epoch, origins)
         if origin is not None and (origin.made_by_another or epochs.is_broken(origin)):
@@ -218,11 +218,8 @@ def hours_line(hours: GpuHours, nodes_unlogged: int = 0, lacks_more: bool = Fals
     GPUs. ``lacks_more``: those of others may be missing.
     """
     parts, total = hours_added((hours.goodput, hours.badput, hours.running))
-    bad_share = (
-        f" ({share(hours.badput, hours.goodput + hours.badput)} of ended)"
-        if hours.badput > 0
-        else ""
-    )
+    ended = hours.goodput + hours.badput
+    bad_share = f" ({share(hours.badput, ended)} of ended)" if hours.badput > 0 else ""
     least = "at least " if nodes_unlogged or lacks_more else ""
     nodes = count(nodes_unlogged, "node")
     suffix = f"; {nodes} without {hours.measure.hours} in the logs" if nodes_unlogged else ""

@@ -231,7 +231,7 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
         named = title in entry.text or entry.text.split(" ")[0] == title.split(" ")[0]
         text = entry.text if named else f"{title}: {entry.text}"
         extent = runs_text(entry, health) if len(entry.runs) == 1 else _extent(entry)
-        facts = ", ".join(part for part in (extent, lost, last) if part)
+        facts = ", ".join(part for part in (extent, lost, last) if part and part not in text)
         closing = f" ({facts})" if facts else ""
         yield from _wrapped(text + closing, cells, 1, DIM, line((f"{mark(entry)[0]} ", DIM)))
     if len(entries) > MAX_CLOSED:
@@ -355,6 +355,7 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
     def only_run(entry: HealthEntry) -> str:
         return run_names(health, entry)[0] if len(entry.runs) == 1 else ""
 
+    longest = max((len(only_run(entry)) for entry in health.entries), default=0)
     blocks = any(entry.epochs_blocked for entry in health.entries)
     blocked: Column[HealthEntry] = Column(
         "blocked",
@@ -386,6 +387,7 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
             minimum=6,
             comfortable=7,
             maximum=24,
+            short=min(max(7, longest), 14),
             identifies=only_run,
         ),
         *([blocked] if blocks or not health.entries else []),

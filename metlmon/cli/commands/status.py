@@ -301,7 +301,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.json:
         from metlmon.cli.status_text import print_run
 
-        print_run(view, origins, run_figures(stats))
+        print_run(stats, view, origins)
         return Exit.OK
     values = values_by_epoch(run_figures(stats).by_run.get(row.key), view.epochs)
 
