@@ -288,7 +288,8 @@ class OverviewScreen(TreeScreen, PlotScreen):
     def action_section(self) -> None:
         pane = self.query_one(SelectionPane)
         if not pane.display:
-            self.show_message("the run does not fit below the list; [enter] opens it")
+            full = "the run does not fit below the list; [enter] opens it"
+            self.show_message("no run is under the cursor" if self._selected is None else full)
         else:
             self.set_focus(self.table if pane.has_focus else pane)
 

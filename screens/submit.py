@@ -1142,7 +1142,7 @@ class SubmitScreen(SnapshotScreen):
     def _help(self, form: FormView, room: int) -> list[Line]:
         """Return the problem and the help of the field under the cursor."""
         if self._in_preview:
-            keys = "n next file   up and down, pgup and pgdn scroll   tab or esc back to the form"
+            keys = "] next file   up and down, pgup and pgdn scroll   tab or esc back to the form"
             return [line(" ", (keys, DIM))]
         field = next((field for field in self._fields if field.name == form.cursor), None)
         if field is None:

@@ -107,7 +107,7 @@ OUTCOMES: Final[Mapping[Outcome, Symbol]] = {
     Outcome.IN_FLIGHT: Symbol("▶", "running", Colour.SKY),
 }
 
-BETWEEN: Final = "epoch done, next waiting"
+BETWEEN: Final = "between epochs"
 """The state of a run between the end of its latest epoch and the submission of the next."""
 
 

@@ -519,7 +519,9 @@ def rule(parts: Sequence[Line], available: int) -> Line:
     """A horizontal rule with notes at its right end."""
     if not parts:
         return line(("─" * available, DIM))
-    notes = line(" ") + crop(join(parts, line("   ")), available - 6) + line(" ")
+    # A message, which may be long, comes first.
+    others = sum((line("   ") + part for part in parts[1:] if part), ())
+    notes = line(" ") + crop(parts[0], max(0, available - 6 - width(others))) + others + line(" ")
     return line(("─" * (available - width(notes) - 2), DIM)) + notes + line(("─" * 2, DIM))
 
 

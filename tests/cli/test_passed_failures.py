@@ -45,7 +45,7 @@ def test_passed_failures_are_listed_once(dagdir: str, capsys: Captured) -> None:
     assert "1 evaluation failed" in lines
     assert "1 epoch completed although its job failed" in lines
     (row,) = [line for line in lines if line.startswith("run0 ")]
-    assert "✓ epoch done, next waiting, job failed" in row
+    assert "✓ between epochs, job failed" in row
     # Its only epochs took hours that are badput: neither sum is unknown.
     assert row.split()[-4:] == ["0", "0.03", "100", "%"]
 

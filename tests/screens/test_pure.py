@@ -190,7 +190,7 @@ def between() -> Run:
 
 def test_run_between_epochs_is_not_complete() -> None:
     (state,) = (spec for spec in runs_table.columns([between()]) if spec.name == "state")
-    assert spans.text(state.draw(between(), None)) == "✓ epoch done, next waiting"
+    assert spans.text(state.draw(between(), None)) == "✓ between epochs"
     whole = replace(between(), epochs_done=3)
     assert spans.text(state.draw(whole, None)) == "✓ completed"
 
