@@ -150,8 +150,8 @@ def _parameter_rows(comparison: Comparison) -> Iterator[CompareRow]:
     for name, values in comparison.differing:
         texts = short_values(values)
         yield CompareRow(clip(name, NAME_CELLS), [line(texts[value]) for value in values])
-    equal = count(comparison.equal, "equal parameter")
-    yield CompareRow(equal, [()] * len(comparison.runs))
+    if comparison.equal:
+        yield CompareRow(count(comparison.equal, "equal parameter"), [()] * len(comparison.runs))
 
 
 def _metric_rows(comparison: Comparison) -> Iterator[CompareRow]:

@@ -307,8 +307,8 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
         """Show the rule below a text, with messages and the number of lines out of view."""
-        notes = [*self.messages(), *out_of_view(0, document.lines_below)]
-        self.show_note([rule(notes, self.app.size.width), *below])
+        more = out_of_view(0, document.lines_below)
+        self.show_note([rule(self.messages(), self.app.size.width, more), *below])
 
     def action_back(self) -> None:
         self.context.go_back()
@@ -515,13 +515,13 @@ class FilterKeys(SnapshotScreen):
         return super().check_action(action, parameters)
 
 
-def rule(parts: Sequence[Line], available: int) -> Line:
-    """A horizontal rule with notes at its right end."""
-    if not parts:
+def rule(parts: Sequence[Line], available: int, ends: Sequence[Line] = ()) -> Line:
+    """A horizontal rule with notes at its right end; ``ends`` are last, and never cut."""
+    if not (parts or ends):
         return line(("─" * available, DIM))
-    # A message, which may be long, comes first.
-    others = sum((line("   ") + part for part in parts[1:] if part), ())
-    notes = line(" ") + crop(parts[0], max(0, available - 6 - width(others))) + others + line(" ")
+    gap, end = line("   "), join(ends, line("   "))
+    notes = crop(join(parts, gap), available - 6 - width(end) - 3 * bool(end))
+    notes = line(" ") + join((notes, end), gap) + line(" ")
     return line(("─" * (available - width(notes) - 2), DIM)) + notes + line(("─" * 2, DIM))
 
 
@@ -1158,8 +1158,7 @@ class ListScreen(FilterKeys):
         if order or self.state.reversed:
             order = order or (self.ORDERS[0][0] if self.ORDERS else "the file")
             parts.append(line((f"by {order}{', reversed' if self.state.reversed else ''}", DIM)))
-        parts += out_of_view(self.table.rows_above, self.table.rows_below)
-        return rule(parts, width)
+        return rule(parts, width, out_of_view(self.table.rows_above, self.table.rows_below))
 
     def _marks_note(self) -> list[Line]:
         marks, hidden = self.table.marks, self.table.hidden_marks
