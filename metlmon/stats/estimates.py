@@ -902,7 +902,7 @@ class _Estimator:
         if self.goals is not None:
             goal = min(goal, self.goals.get(run.key, 0))
         left = max(0, goal - run.epochs_done - run.epochs_skipped)
-        return min(left, len(self._unfinished(run)))
+        return left if run.ends_before is None else min(left, len(self._unfinished(run)))
 
     def _stop_reason(self, run: Run) -> str | None:
         """The reason why a run does not continue; None if it does."""
