@@ -268,7 +268,10 @@ class DagmanRun(Struct):
         if not self.ended:
             return None
         job = self.job if self._job_ended else None
-        status = job.return_value if job is not None else self.processes[-1].status
+        # Its own word: the job may be a wrapper (pegasus-dagman) that returns 0 for any end.
+        status = self.processes[-1].status if self._last_exited else None
+        if status is None and job is not None:
+            status = job.return_value
         if removed or self.removed or (job is not None and job.removed):
             return DagState.REMOVED, self.end
         return (DagState.DONE if status == 0 else DagState.FAILED), self.end

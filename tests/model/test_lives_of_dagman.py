@@ -86,6 +86,13 @@ def test_dagmans_output_separates_lives_without_a_job_log() -> None:
     assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.RUNNING, 100, 1, 1)
 
 
+def test_wrapper_of_dagman_does_not_hide_its_status() -> None:
+    """pegasus-dagman returns 0 for any end of the DAGMan that it calls."""
+    log = begun(100, "09:00:00").terminate(100, 0, at="09:30:40")
+    out = Out().start("09:00:01", cluster=100).exit(1, "09:30:00", 100)
+    assert row(read_ensemble(DAG, log, out=out)).state is DagState.FAILED
+
+
 @pytest.mark.parametrize("old", ["removed", "failed"])
 def test_older_life_may_end_after_the_next_begins(old: str) -> None:
     log = begun(102, "10:00:00", begun(100, "09:00:00"))
