@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from metlmon.dagman.records import DagmanMessage, MessageKind
+from metlmon.dagman.records import NOT_STARTED_TEXT, DagmanMessage, MessageKind
 from metlmon.redact import harmless, plain, redact_secrets, visible
 
 LONGEST_LINE: Final = 256 * 1024
@@ -39,7 +39,8 @@ class OutState(Struct):
     """The parser state between calls: pass it back, unchanged, with the next bytes.
 
     Some messages refer to the previous one. ``with_events``: report events of jobs, too.
-    ``before``: the last bytes read, which may explain an error.
+    ``before``: the last bytes read, which may explain an error. ``not_started``: why the script
+    of a node was not started, until its failure is reported.
     """
 
     with_events: bool = False
@@ -52,6 +53,7 @@ class OutState(Struct):
     dumped: str | None = None
     dumped_value: int | None = None
     skipping: bool = False
+    not_started: dict[str, str] = field(default_factory=dict)
 
 
 _START: Final = OutState()
@@ -266,6 +268,23 @@ class _LineReader:
         text = explanation([x for x in printed if x.startswith("submit error: ")] or printed)
         self.messages.append(DagmanMessage(MessageKind.SUBMIT_FAILED, time, node, text=text))
 
+    def on_script_not_started(self, match: re.Match[bytes], stamp: bytes) -> None:
+        """Keep why a script was not started, for the report of its failure."""
+        node = _decode(match["node"]) or ""
+        if len(self.state.not_started) < _MAX_ASSIGNED:
+            error = next((m for t in self.lines_before()[1:3] if (m := re.search(_ERRNO, t))), None)
+            why = f": {error['text']}" if error is not None else ""
+            self.state.not_started[node] = f"{NOT_STARTED_TEXT}{why}"
+
+    def on_script_failed(self, match: re.Match[bytes], stamp: bytes) -> None:
+        is_post = match[0].startswith(b"POST")
+        self.add_message(
+            MessageKind.POST_FAILED if is_post else MessageKind.PRE_FAILED, match, stamp
+        )
+        text = self.state.not_started.pop(self.messages[-1].node or "", None)
+        if text is not None:
+            self.messages[-1] = replace(self.messages[-1], text=text)
+
     def on_lost_track(self, match: re.Match[bytes], stamp: bytes) -> None:
         self.add_message(MessageKind.NODE_LOST, match, stamp)
         self.on_error(match, stamp)
@@ -295,8 +314,7 @@ class _LineReader:
             self._add_event(JOB_HELD, *self.state.event, None, text=text)
 
     def on_job_end(self, match: re.Match[bytes], stamp: bytes) -> None:
-        groups = match.groupdict()
-        ok = "value" not in groups
+        ok = match["value"] is None and match["signal"] is None
         self.add_message(MessageKind.JOB_OK if ok else MessageKind.JOB_FAILED, match, stamp)
         event, job = self.state.event, _parse_job_id(match)
         if event is not None and event[0] == job:
@@ -380,6 +398,8 @@ _OF_SUBMISSION: Final = (
     r"submit attempt failed|Failed to run condor_submit|on Line \d+ of submit file|Job submit "
 )
 _OF_READING_LOGS: Final = ("failure to read job log", "repeated (", "unknown log error")
+_ERRNO: Final = r"errno (?:= )?\d{1,4} \((?P<text>[^()]{1,80})\)"
+"""How DaemonCore's ``Create_Process`` says what was wrong."""
 _SUBMITTING: Final = r"Submitting (?:\S+ )?(?:Node|Job) \S+ job\(s\)"
 
 _EXPLAINS: Final = (
@@ -458,11 +478,7 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
         rb"(?:" + _DAGMAN + rb")?.{0,200}EXITING WITH STATUS " + _NUMBER,
         _LineReader.on_exited,
     ),
-    (
-        b"Aborting because it looks like another instance of DAGMan is",
-        b"",
-        MessageKind.REFUSED,
-    ),
+    (b"Aborting because it looks like another instance of DAGMan is", b"", MessageKind.REFUSED),
     (
         b"ERROR: ",
         rb"(?P<text>DAGMan lost track of node (?P<node>\S+) \(ClusterId=(?P<cluster>\d{1,12})\).*)",
@@ -498,28 +514,24 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (b"Running PRE ", _NODE_RUNS, MessageKind.PRE_STARTED),
     (b"Running POST ", _NODE_RUNS, MessageKind.POST_STARTED),
     (b"PRE ", rb"[Ss]cript of " + _NODE + rb" completed successfully", MessageKind.PRE_OK),
-    (b"PRE ", rb"[Ss]cript of " + _NODE + _FAILED, MessageKind.PRE_FAILED),
-    (
-        b"PRE_SKIP return value ",
-        _NUMBER + rb" indicates .* with " + _NODE,
-        MessageKind.PRE_SKIPPED,
-    ),
+    (b"PRE ", rb"[Ss]cript of " + _NODE + _FAILED, _LineReader.on_script_failed),
+    (b"PRE_SKIP return value ", _NUMBER + rb" indicates .* with " + _NODE, MessageKind.PRE_SKIPPED),
     (b"POST ", rb"[Ss]cript of " + _NODE + rb" completed successfully", MessageKind.POST_OK),
-    (b"POST ", rb"[Ss]cript of " + _NODE + _FAILED, MessageKind.POST_FAILED),
+    (b"POST ", rb"[Ss]cript of " + _NODE + _FAILED, _LineReader.on_script_failed),
     (
-        b"Node ",
-        rb"(?P<node>\S+) job proc " + _ID + rb" completed successfully\.",
-        _LineReader.on_job_end,
+        b"  error: daemonCore->Create_Process() failed; ",
+        rb"(?:PRE|POST) script of " + _NODE + rb" failed",
+        _LineReader.on_script_not_started,
     ),
     (
         b"Node ",
         rb"(?P<node>\S+) job proc "
         + _ID
-        + rb" failed with (?:status "
+        + rb" (?:completed successfully\.|failed with (?:status "
         + _NUMBER
         + rb"|signal "
         + _SIGNAL
-        + rb")",
+        + rb"))",
         _LineReader.on_job_end,
     ),
     (b"Retrying ", _NODE + rb" \(retry #" + _NUMBER, MessageKind.RETRYING),

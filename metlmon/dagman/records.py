@@ -238,6 +238,9 @@ class JobstateLine(Struct, frozen=True):
     value: int | None
 
 
+NOT_STARTED_TEXT: Final = "could not be started"
+
+
 class MessageKind(Enum):
     """The kinds of ``.dagman.out`` messages that the state model uses.
 
@@ -265,7 +268,8 @@ class MessageKind(Enum):
     value = return value); reported on request.
 
     A ``value`` of …_FAILED is the exit status, or minus the signal. PRE_SKIPPED follows the
-    PRE_FAILED with the same exit status.
+    PRE_FAILED with the same exit status. PRE_FAILED, POST_FAILED: text = ``NOT_STARTED_TEXT`` and
+    why, for a script that DAGMan could not start.
     """
 
     STARTED = "started"

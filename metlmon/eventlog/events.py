@@ -933,9 +933,7 @@ def site_in_ad(body: str) -> str | None:
     return site_of_attributes((match[1], match[2]) for match in _STRING_ATTRIBUTE.finditer(body))
 
 
-def _machine_attribute(
-    line: str,
-) -> tuple[str, str | int | dict[str, Any] | None] | None:
+def _machine_attribute(line: str) -> tuple[str, str | int | dict[str, Any] | None] | None:
     """(name, value) of a line of a machine's ad, None for any other line.
 
     Names are in lower case. The value of an unused attribute is None. Cached, since a machine
@@ -1287,12 +1285,7 @@ EVENT_TYPES: Final[Mapping[int, EventType]] = {
         is_covered=True,
     ),
     5: EventType(
-        "JOB_TERMINATED",
-        "Job terminated.",
-        EXACT,
-        _terminated,
-        _terminated_ad,
-        is_covered=True,
+        "JOB_TERMINATED", "Job terminated.", EXACT, _terminated, _terminated_ad, is_covered=True
     ),
     6: EventType(
         "IMAGE_SIZE",
@@ -1437,9 +1430,7 @@ EVENT_TYPES: Final[Mapping[int, EventType]] = {
         "|".join(TRANSFERS),
         _file_transfer,
         lambda ad: FileTransfer(
-            TRANSFERS.get(_file_transfer_line(ad)),
-            ad.integer("QueueingDelay"),
-            ad["Host"] or None,
+            TRANSFERS.get(_file_transfer_line(ad)), ad.integer("QueueingDelay"), ad["Host"] or None
         ),
         is_covered=True,
         repeats=True,

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from errno import EACCES, EDQUOT, ENOENT, ENOSPC
+from errno import EACCES, EDQUOT, ENOENT, ENOEXEC, ENOSPC
+from os import strerror
 from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.dagman.records import NOT_STARTED_TEXT
 from metlmon.model.reasons import INPUT, OUTPUT, exceeded_request, transfer_code
 from metlmon.stats.causes import is_quota
 
@@ -69,17 +71,26 @@ HOLD_ADVICE: Final[Mapping[tuple[int, int | None], Advice]] = MappingProxyType(
     {
         (1, None): Advice("held by a user", ("Release when it may continue",), "release"),
         (3, None): _hold(
-            "held by the job's policy",
-            "Remove the cause: see its periodic_hold and on_exit_hold",
+            "held by the job's policy", "Remove the cause: see its periodic_hold and on_exit_hold"
         ),
         (4, None): _hold("credentials invalid", "Renew the credentials (condor_store_cred)"),
         (5, None): _hold(
-            "job policy undefined",
-            "Correct the periodic_ and on_exit_ expressions (condor_qedit)",
+            "job policy undefined", "Correct the periodic_ and on_exit_ expressions (condor_qedit)"
         ),
         (6, None): _hold(
             "executable not started",
             "Check that the executable exists and is built for that system",
+        ),
+        (6, ENOENT): _hold(
+            "executable or its interpreter missing",
+            "Check its path and the interpreter in its first line (#!), which must exist there; "
+            "a script must not have Windows line ends",
+        ),
+        (6, EACCES): _hold("executable without permission", "Make it executable (chmod +x)"),
+        (6, ENOEXEC): _hold(
+            "executable not a program or script",
+            "Begin a script with its interpreter (#!/bin/bash, #!/usr/bin/env python3); "
+            "a binary must be built for that system",
         ),
         (7, None): _hold("output file not opened", _OPEN_FILE),
         (8, None): _hold("input file not opened", _OPEN_FILE),
@@ -88,20 +99,15 @@ HOLD_ADVICE: Final[Mapping[tuple[int, int | None], Advice]] = MappingProxyType(
         (11, None): _hold("transfer protocol error", _PASSES),
         (12, None): _hold("output transfer failed", _PASSES),
         (12, ENOENT): _hold(
-            "output file missing",
-            "See in the job's output why it did not write the file",
+            "output file missing", "See in the job's output why it did not write the file"
         ),
         (12, EACCES): _hold(
-            "output not writable",
-            "Make the directory that receives the output writable",
+            "output not writable", "Make the directory that receives the output writable"
         ),
         (12, ENOSPC): _hold("disk full at the access point", _FREE_SPACE),
         (12, EDQUOT): _hold("disk quota at the access point", _FREE_SPACE),
         (13, None): _hold("input transfer failed", _PASSES),
-        (13, ENOENT): _hold(
-            "input file missing",
-            "Put the input file where the reason names it",
-        ),
+        (13, ENOENT): _hold("input file missing", "Put the input file where the reason names it"),
         (13, EACCES): _hold("input not readable", "Make the input file readable"),
         (14, None): _hold(
             "initial directory not accessible", "Check initialdir and its permissions"
@@ -111,17 +117,14 @@ HOLD_ADVICE: Final[Mapping[tuple[int, int | None], Advice]] = MappingProxyType(
         (17, None): Advice("shadow does not match", ("Submit it again",), "remove"),
         (18, None): _hold("transfer protocol error", _PASSES),
         (19, None): _hold(
-            "prepare hook failed",
-            "Check the container image: the site could not prepare the job",
+            "prepare hook failed", "Check the container image: the site could not prepare the job"
         ),
         (20, None): _hold("deferred start missed", "Correct deferral_time"),
         (21, None): _hold(
-            "held by the machine's policy",
-            "Raise request_memory or request_disk: often too little",
+            "held by the machine's policy", "Raise request_memory or request_disk: often too little"
         ),
         (22, None): _hold(
-            "event log not writable",
-            "Check the directory of the log, its permissions and quota",
+            "event log not writable", "Check the directory of the log, its permissions and quota"
         ),
         (23, None): _hold("user account not accessible", _ASK),
         (24, None): _hold("no compatible shadow", _ASK),
@@ -155,17 +158,12 @@ HOLD_ADVICE: Final[Mapping[tuple[int, int | None], Advice]] = MappingProxyType(
         (44, None): _hold("POST command failed", "See why its post command failed"),
         (45, None): _hold("container test failed at the machine", "Usually passes elsewhere"),
         (46, None): _hold(
-            "allowed job duration exceeded",
-            "Checkpoint more often, or raise allowed_job_duration",
+            "allowed job duration exceeded", "Checkpoint more often, or raise allowed_job_duration"
         ),
         (47, None): _hold(
-            "wall-time limit reached",
-            "Checkpoint more often, or raise allowed_execute_duration",
+            "wall-time limit reached", "Checkpoint more often, or raise allowed_execute_duration"
         ),
-        (48, None): _hold(
-            "shadow's prepare hook failed",
-            _ASK,
-        ),
+        (48, None): _hold("shadow's prepare hook failed", _ASK),
     }
 )
 """Advice by code and subcode of a hold; the subcode None stands for all others."""
@@ -221,10 +219,7 @@ KIND_ADVICE: Final[Mapping[str, tuple[tuple[str, ...], str | None]]] = MappingPr
         "removed-by-policy": (("Remove the cause", RESUBMIT), "resubmit"),
         "removed-by-user": ((RESUBMIT,), "resubmit"),
         "script-failed": (("See why the script failed", RESUBMIT), "resubmit"),
-        "submit-failed": (
-            ("Check its submit description (metlmon check)", RESUBMIT),
-            "resubmit",
-        ),
+        "submit-failed": (("Check its submit description (metlmon check)", RESUBMIT), "resubmit"),
         "retries-exhausted": ((SEE_OUTPUT, "Remove the cause", RESUBMIT), "resubmit"),
         "futile": (("See why the node before them failed", RESUBMIT), "resubmit"),
         "ended-early": (("Nothing to do: its DAG had ended",), None),
@@ -289,10 +284,7 @@ _REFUSALS: Final = (
         _EXISTS,
         None,
         None,
-        _hold(
-            "output exists already",
-            "Remove the file at the destination, or write another name",
-        ),
+        _hold("output exists already", "Remove the file at the destination, or write another name"),
     ),
     (
         _DENIED,
@@ -323,23 +315,37 @@ One such answer among several tries is enough, as for Pelican's client. Others m
 _WRITING: Final = re.compile(r"writing to file .{1,4096}: \(errno 2\)")
 
 _NO_DIRECTORY: Final = _hold(
-    "output directory missing",
-    "Create the directory that receives the output at the access point",
+    "output directory missing", "Create the directory that receives the output at the access point"
 )
 
 
-_ERRNO: Final = re.compile(r"\(errno (\d{1,4})\)")
+_ERRNO: Final = re.compile(r"\(errno[ =](\d{1,4})\b")
+_NOT_STARTED: Final = re.compile(r"Failed to execute .{1,4096}\(errno=", re.DOTALL)
+NOT_STARTED: Final = 6
 
 
 def hold_codes(
     code: int | None, subcode: int | None, reason: str | None
 ) -> tuple[int | None, int | None]:
-    """The codes of a hold; where none are logged, those that its reason implies for a transfer."""
+    """The codes of a hold; where none are logged, those that its reason implies.
+
+    It does so for a transfer, and for an executable that could not be started.
+    """
     implied = transfer_code(None, reason) if code is None else None
+    if implied is None and code is None and _NOT_STARTED.search((reason or "")[:REASON_LIMIT]):
+        implied = NOT_STARTED
     if implied is None:
         return code, subcode
     errno = _ERRNO.search(reason or "")
     return implied, int(errno[1]) if errno else None
+
+
+def start_step(reason: str | None) -> str | None:
+    """What to do about a script that DAGMan could not start; None for any other failure."""
+    if reason is None or NOT_STARTED_TEXT not in reason:
+        return None
+    errors = (error for error in (EACCES, ENOENT, ENOEXEC) if strerror(error) in reason)
+    return next((HOLD_ADVICE[NOT_STARTED, error].steps[0] for error in errors), None)
 
 
 def transfer_urls(reason: str | None) -> tuple[str, ...]:

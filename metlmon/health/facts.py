@@ -52,6 +52,8 @@ class HealthFacts:
         self.as_of = ledger.as_of
         self.dags = {dag.file: dag for dag in self.status.dags}
         self.runs: dict[str, Run] = {run.key: run for run in ledger.runs}
+        self.has_runs = any(run.dag or not self.dags for run in ledger.runs)
+        """Whether runs are trained here; jobs of no DAG beside DAGs are none."""
         self.faults: dict[NodeKey, NodeFault] = {f.node_key: f for f in ledger.faults if f.counts}
         self.queue = self.stats_input.queue.by_id
         self.held: list[Job] = []
@@ -166,7 +168,7 @@ class BlockedEpochs:
                 self._outer[fault.subdag] = fault.node_key
         self.stopped = {run for run in self._left if self._is_stopped(facts.runs[run])}
         self.left = sum(len(self._left[run]) for run in self.stopped)
-        self.any_left = bool(self._left) or not facts.runs
+        self.any_left = bool(self._left) or not facts.has_runs
         """Whether any epoch is not done; True for DAGs without runs."""
         self.explained: set[NodeKey] = set()
         """Futile nodes that depend on a node with an entry."""

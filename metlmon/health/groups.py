@@ -93,11 +93,7 @@ class Group:
         self._runs.update(dict.fromkeys(runs))
 
     def _add(
-        self,
-        run: str | None,
-        node: NodeKey | None,
-        since: datetime | None,
-        until: datetime | None,
+        self, run: str | None, node: NodeKey | None, since: datetime | None, until: datetime | None
     ) -> None:
         self.times += 1
         if run is not None:
@@ -163,12 +159,7 @@ def make_entry(
     }
     suffix = key or str(fields.get("since"))
     return HealthEntry(
-        key=f"{kind} {suffix}",
-        kind=kind,
-        open=is_open,
-        text=text,
-        steps=steps,
-        **(values | fields),
+        key=f"{kind} {suffix}", kind=kind, open=is_open, text=text, steps=steps, **(values | fields)
     )
 
 

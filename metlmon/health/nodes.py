@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from metlmon.health.advice import KIND_ADVICE, RESUBMIT, hold_advice
+from metlmon.health.advice import KIND_ADVICE, RESUBMIT, hold_advice, start_step
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group, hold_text, make_entry, short_cause, shorten
 from metlmon.health.removals import Removals, removal_of
@@ -49,6 +49,9 @@ class Failures:
         self._by_job: dict[JobKey, Group] = {}
         """For jobs of no DAG, which name no node in a directory with DAGs."""
         last_bad = {job_key(each): each for each in facts.bad}
+        self._removed: dict[JobKey | None, str | None] = {
+            job_key(job): job.removal for job in facts.removed
+        }
         in_subdags = {fault.node_key[0] for fault in facts.faults.values()}
         for fault in facts.faults.values():
             if fault.state is not State.FAILED or facts.runs_again(fault):
@@ -85,6 +88,10 @@ class Failures:
         error = errors.of_node(fault.node_key, fault.job, fault.reason)
         line = error.line if error is not None else None
         kind, cause = _cause(fault, end, brief=line is not None)
+        is_removed = fault.reason is None and end is None and fault.job in self._removed
+        if is_removed:
+            # Its POST script ran, and failed as well.
+            cause = removal_of(self._removed.get(fault.job)).remover
         if abort is not None and abort.node == fault.node_key:
             # It ended the DAG at once, whatever its RETRY.
             kind = ("run-failed" if fault.training else "node-failed") if kind == _RETRIED else kind
@@ -97,6 +104,10 @@ class Failures:
             if fault.error:
                 reason = fault.error
                 steps = MISSING_INPUT if _NO_FILE.search(fault.error) else steps
+            elif is_removed:
+                steps = (RESUBMIT,)
+            elif step := start_step(fault.reason):
+                steps = (step, RESUBMIT)
             elif fault.script is not None:
                 purpose = " to see why" if line is None else ""
                 steps = (f"Run it by hand{purpose}: {fault.script}", RESUBMIT)
@@ -124,14 +135,17 @@ class Failures:
     def count_blocked(self) -> None:
         """Count the epochs that the failures block.
 
-        A failed node that is not an epoch and blocks nothing, such as an evaluation, stops nothing.
+        A failed node that is not an epoch and blocks nothing, such as an evaluation, stops nothing;
+        nor does a job of no DAG beside DAGs.
         """
-        blocked, runs = self._facts.blocked, self._facts.runs
+        blocked, has_runs = self._facts.blocked, self._facts.has_runs
         for group in self._groups.values():
             before = len(blocked.explained)
             group.blocked = sum(blocked.take(fault) for fault in group.faults)
             stops = group.blocked or len(blocked.explained) > before
-            if runs and not stops and all(not fault.training for fault in group.faults):
+            of_no_dag = bool(self._facts.dags) and not any(fault.dag for fault in group.faults)
+            trains = any(fault.training for fault in group.faults)
+            if of_no_dag or (has_runs and not stops and not trains):
                 group.severity = Severity.COSTLY
 
     def entries(self) -> Iterator[HealthEntry]:
@@ -345,7 +359,7 @@ def _ended_dag(
     undone = row.nodes_total - row.nodes_done - row.nodes_unknown
     if not blocked and (explained or undone <= 0 or row.state is DagState.DONE):
         return
-    if row.state is DagState.DONE and facts.runs and not blocked:
+    if row.state is DagState.DONE and facts.has_runs and not blocked:
         return
     nodes = f"{count(undone, 'node')} not done"
     if row.state is DagState.FAILED:
@@ -372,7 +386,7 @@ def _ended_dag(
     else:
         words = "was removed" if row.state is DagState.REMOVED else "ended"
         kind, text, policy = "dag-stopped", f"{row.file} {words}: {nodes}", None
-    if not facts.runs or blocked:
+    if not facts.has_runs or blocked:
         yield _dag_entry(
             facts,
             row,

@@ -201,12 +201,7 @@ class Removals:
         return group
 
     def _new_group(
-        self,
-        removal: Removal,
-        hold: Hold | None,
-        job: Job | None,
-        *,
-        is_open: bool,
+        self, removal: Removal, hold: Hold | None, job: Job | None, *, is_open: bool
     ) -> Group:
         steps, act = KIND_ADVICE[removal.kind]
         text, heading, reason = removal.remover, None, job.removal if job is not None else None

@@ -101,7 +101,7 @@ def _black_hole(
     where = "site" if name == site else "host"
     return make_entry(
         kind="black-hole",
-        text=f"{name}: {starts}, 0 {'epochs' if facts.runs else 'completed'}{cost}",
+        text=f"{name}: {starts}, 0 {'epochs' if facts.has_runs else 'completed'}{cost}",
         steps=(f"Exclude this {where}: other places finish what fails here",),
         act=f"exclude-{where}",
         is_open=is_open,

@@ -25,14 +25,7 @@ from msgspec.structs import replace
 from metlmon.eventlog.events import Detail, Event, PostScript, PreSkip, Submit
 from metlmon.eventlog.reader import current_name
 from metlmon.model.dag import WRITE_DELAY, Dag
-from metlmon.model.job_events import (
-    NO_DAG,
-    NOOP_PROC,
-    JobId,
-    JobKey,
-    LoggedJob,
-    NodeKey,
-)
+from metlmon.model.job_events import NO_DAG, NOOP_PROC, JobId, JobKey, LoggedJob, NodeKey
 from metlmon.model.model_state import LogStats
 from metlmon.model.node import NodeRecord, PostResult, effective_parents
 from metlmon.model.run import JobGroups

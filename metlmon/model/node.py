@@ -36,12 +36,7 @@ from metlmon.model.dag import (
     sub_dags,
 )
 from metlmon.model.dagman_runs import Process
-from metlmon.model.job_events import (
-    NO_DAG,
-    JobKey,
-    LoggedJob,
-    NodeKey,
-)
+from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, Outcome, State
 
 WORST_FIRST: Final = (
@@ -59,11 +54,7 @@ WORST_FIRST: Final = (
 )
 """Of several procs, the one whose state comes first here determines the node's state."""
 
-RETRY_REPORTS: Final = (
-    MessageKind.PRE_STARTED,
-    MessageKind.PRE_FAILED,
-    MessageKind.RETRYING,
-)
+RETRY_REPORTS: Final = (MessageKind.PRE_STARTED, MessageKind.PRE_FAILED, MessageKind.RETRYING)
 """Reports on a node that DAGMan retries after its POST script."""
 
 REPORTS_BEFORE_JOB_END: Final = (
@@ -619,12 +610,19 @@ class NodeResolver:
             return None, None
         older = time is not None and self._submitted is not None and time < self._submitted
         is_in_events = self._post is not None or (result is not None and result.state in FAILED_JOB)
-        if older or (part in ("job", "post") and is_in_events):
+        # Another file of DAGMan's may repeat the report without the text.
+        doubles = [
+            each.text for each in reports[-2:] if last is not None and each.kind is last.kind
+        ]
+        not_started = next(filter(None, doubles), None) if part in ("pre", "post") else None
+        if older or (part in ("job", "post") and is_in_events and not_started is None):
             return None, None
         submit = last is not None and last.kind is MessageKind.SUBMIT_FAILED
         error = (last.text or "").rstrip(" :") if last is not None and submit else None
         if error and node.submit:
             error = error.replace("of submit file", f"of {node.submit}")
+        if not_started is not None:
+            details = f"{part.upper()} Script {not_started}"
         text = name_script(details or failure_text(part, value), part, node)
         if error:
             text = f"{text}: {error}"
@@ -699,8 +697,7 @@ def tries(dag: Dag, record: NodeRecord) -> tuple[int, bool]:
     ]
     reports = [report for report in reports if in_this_run(report.time)]
     retry = max(
-        (report.value or 0 for report in reports if report.kind is MessageKind.RETRYING),
-        default=0,
+        (report.value or 0 for report in reports if report.kind is MessageKind.RETRYING), default=0
     )
     started = bool(reports) and reports[-1].kind is MessageKind.RETRYING
     return max(submissions, retry + 1), started and retry >= submissions

@@ -131,16 +131,10 @@ def kinds(health: Health) -> Sequence[str]:
 
 HOLDS = {
     47: ("The job exceeded allowed execute duration of 3+00:00:00", 0),
-    32: (
-        "TransferInputSizeMB (5069) is greater than MAX_TRANSFER_INPUT_MB (5000) at submit time",
-        0,
-    ),
+    32: ("TransferInputSizeMB (5069) is greater than MAX_TRANSFER_INPUT_MB (5000) at submit", 0),
     12: ("Transfer output files failure at access point ap40 while receiving files", 11),
 }
-QUOTA = (
-    "Error from slot1@c1: SHADOW at 10.0.0.1 failed to write: (errno 122) Disk quota exceeded",
-    122,
-)
+QUOTA = ("Error from slot1@c1: SHADOW at ap1 failed to write: (errno 122) Disk quota exceeded", 122)
 HELD_RUNS = {
     47: ("run0", "run5", "run8"),
     32: ("run4", "run6"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli import Exit
+from metlmon.health.advice import RESUBMIT
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, Severity
 from metlmon.model.job import JobHistory
@@ -17,6 +18,7 @@ from tests.conftest import Shared
 from tests.health.ensembles import EventLog, kinds, only, write
 from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import Dagdir, again
+from tests.support.event_logs import Log
 from tests.support.records import read_dagdir, stats_input
 
 DAY = "03/05/23"
@@ -156,12 +158,37 @@ def test_removal_after_a_hold_names_the_hold(tmp_path: Path) -> None:
     assert not any("-1002" in text for text in texts)
 
 
-def test_missing_events_are_not_reported_as_calm(tmp_path: Path) -> None:
-    lines = (
-        "09:10:47 Submitting HTCondor Node a job(s)...",
-        "09:10:47 \tassigned HTCondor ID (7.0.0)",
+@pytest.mark.parametrize(
+    ("part", "error", "cause", "step"),
+    [
+        ("POST", "= 13 (Permission denied)", "Permission denied", "Make it executable (chmod +x)"),
+        ("PRE", "8 (Exec format error) before", "Exec format error", "Begin a script with"),
+        ("POST", "", "", RESUBMIT),
+    ],
+)
+def test_script_that_cannot_be_started(
+    tmp_path: Path, part: str, error: str, cause: str, step: str
+) -> None:
+    made = dagdir(
+        tmp_path,
+        f"JOB a a.sub\nSCRIPT {part} a fix.sh\n",
+        f'09:12:00 Create_Process: Cannot access specified executable "fix.sh": errno {error}',
+        f"09:12:00   {'error: daemonCore->' if error else ''}Create_Process() failed; "
+        f"{part} script of Job a failed",
+        f"09:12:00 {part} Script of node a failed with status 1",
+        "09:12:00 **** condor_scheduniv_exec.103.0 (condor_DAGMAN) pid 9 EXITING WITH STATUS 1",
     )
-    made = dagdir(tmp_path, ONE, *lines)
+    log = Log().submit(101, "a", "2023-03-05 09:10:47").remove(101).post(101, "a", 1)
+    made.write("run.dag.nodes.log", log.data if part == "POST" else b"")
+    health = health_of(made.reader(live=False).snapshot_builder())
+    entry = only(health, "script-failed" if error else "node-failed")
+    why = f"{part} script fix.sh could not be started: {cause}"
+    assert entry.text == f"a: {why if error else 'removed by ada (condor_rm)'}"
+    assert entry.steps[0].startswith(step)
+
+
+def test_missing_events_are_not_reported_as_calm(tmp_path: Path) -> None:
+    made = dagdir(tmp_path, ONE, *submitted("a", 7)[:2])
 
     headline = health_of(made.reader(live=True).snapshot_builder()).headline
     assert headline.severity is not None
@@ -348,10 +375,7 @@ AFTER_THE_END = {
     "submitted": (tuple(line.format("SUBMITTED") for line in PENDING), True),
     "post": (tuple(line.format("POSTRUN") for line in PENDING), False),
     "others": (PENDING[:1], False),
-    "unreadable": (
-        ("12:20:05 ERROR: failure to read job log", "\tA log event may be corrupt."),
-        True,
-    ),
+    "unreadable": (("12:20:05 ERROR: failure to read job log", "\tAn event may be corrupt."), True),
     "unreadable before": (("10:00:05 ERROR: failure to read job log",), False),
     "read at last": (
         (

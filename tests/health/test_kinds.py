@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.health.advice import HOLD_ADVICE
+from metlmon.health.advice import HOLD_ADVICE, hold_advice
 from metlmon.health.build import make_health
 from metlmon.health.types import CALM, Health, Severity
 from metlmon.model.queue import HELD, QueueJob, QueueSnapshot
@@ -30,48 +30,48 @@ def of_log(path: Path, log: EventLog, dag: str = TWO_RUNS) -> Health:
     return health_of(write(path, dag, log))
 
 
+POLICY = "expression 'ImageSize > 9' evaluated to TRUE"
+NOT_EXECUTED = "Error from slot1@c1: Failed to execute '/d/run.py' with arguments x:"
+
+
 # --- holds ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("code", "subcode", "reason", "text"),
     [
-        (1, 0, "new data (by user anna)", "held by anna: new data (hold 1)"),
+        (1, 0, "new data (by user anna)", "held by anna: new data"),
         (
             3,
             0,
-            "The job attribute PeriodicHold expression 'ImageSize > 9' evaluated to TRUE",
-            "held by the job's policy: ImageSize > 9 (hold 3)",
+            f"The job attribute PeriodicHold {POLICY}",
+            "held by the job's policy: ImageSize > 9",
         ),
         (
             13,
             2,
             "Error from slot1@c1: STARTER at 10.0.0.2 failed to send file(s) to <10.0.0.1:9618>: "
             "error reading from output: (errno 2); SHADOW failed to receive file(s)",
-            "output file missing (hold 13)",
+            "output file missing",
         ),
         (
-            12,
-            2,
-            "Transfer input files failure at access point ap40. Details: (errno 2)",
-            "input file missing (hold 12)",
+            6,
+            8,
+            f"{NOT_EXECUTED} (errno=8: 'Exec format error')",
+            "executable not a program or script",
         ),
-        (12, 122, "failed to write", "disk quota at the access point (hold 12)"),
-        (13, 99, "failed to send file(s)", "input transfer failed (hold 13)"),
+        (12, 2, "Transfer input files failure at ap40. Details: (errno 2)", "input file missing"),
+        (12, 122, "failed to write", "disk quota at the access point"),
+        (13, 99, "failed to send file(s)", "input transfer failed"),
         (
             26,
             0,
-            "The system macro SYSTEM_PERIODIC_HOLD expression 'NumHolds > 10' evaluated to TRUE",
-            "held by the access point's policy: NumHolds > 10 (hold 26)",
+            f"The system macro SYSTEM_PERIODIC_HOLD {POLICY}",
+            "held by the access point's policy: ImageSize > 9",
         ),
-        (34, 0, "Job has gone over cgroup memory limit", "memory limit reached (hold 34)"),
-        (
-            46,
-            0,
-            "The job exceeded allowed job duration of 1+12:00:00",
-            "allowed job duration of 1d12h reached (hold 46)",
-        ),
-        (9999, 0, "something new", "held (hold 9999)"),
+        (34, 0, "Job has gone over cgroup memory limit", "memory limit reached"),
+        (46, 0, "… allowed job duration of 1+12:00:00", "allowed job duration of 1d12h reached"),
+        (9999, 0, "something new", "held"),
     ],
 )
 def test_held_job_is_found(tmp_path: Path, code: int, subcode: int, reason: str, text: str) -> None:
@@ -80,7 +80,7 @@ def test_held_job_is_found(tmp_path: Path, code: int, subcode: int, reason: str,
     log.execute(cluster)
     log.hold(cluster, reason, code, subcode)
     entry = only(of_log(tmp_path, log), "quota" if subcode == 122 else "held")
-    assert (entry.text, entry.code, entry.reason) == (text, code, reason)
+    assert (entry.text, entry.code, entry.reason) == (f"{text} (hold {code})", code, reason)
     # The other code in older versions, where a failure to send is one of output.
     meant = {"output file missing": 12, "input file missing": 13}.get(text.split(" (")[0], code)
     assert code_text(code, subcode, reason) == f"{code}/{subcode} {code_name(meant)}".rstrip()
@@ -446,6 +446,7 @@ def test_job_held_in_the_queue_only(tmp_path: Path) -> None:
 
 
 def test_every_code_has_advice() -> None:
+    assert hold_advice(None, None, f"{NOT_EXECUTED} (errno=2: '…')") == HOLD_ADVICE[6, 2]
     for code, _ in HOLD_ADVICE:
         assert code_name(code)
     for advice in HOLD_ADVICE.values():

@@ -441,6 +441,7 @@ def test_jobs_beside_a_dag_have_causes_names_and_advice_of_their_own(tmp_path: P
     failed, removal = entries(of)
     assert (failed.kind, failed.open, failed.act) == ("run-failed", True, None)
     assert failed.text == "7.0: exited with return value 3"
+    assert failed.severity is Severity.COSTLY, "it blocks nothing of the DAG"
     assert failed.steps[-1] == "Submit the jobs again"
     # A job of no DAG is removed on purpose.
     assert (removal.kind, removal.open) == ("removed-by-user", False)

@@ -82,6 +82,9 @@ def silent(begin: str, end: str = "") -> dict[str, Out]:
     return {"a.dag": out.exit(0, at=f"{end}:00") if end else out}
 
 
+OF_A = f"1777903200 {NODE} SUBMIT 77.0 - - 1\n".encode()
+
+
 @pytest.mark.parametrize(
     ("dags", "logs", "files", "expected"),
     [
@@ -89,12 +92,7 @@ def silent(begin: str, end: str = "") -> dict[str, Out]:
         # It has no information before its first DAGMan and after its last line.
         (BOTH, [plain_log()], {"out": silent("10:30", "11:00")}, None),
         (BOTH, [plain_log()], {"out": silent("09:00")}, None),
-        (
-            BOTH,
-            [plain_log()],
-            {"jobstate": f"1777903200 {NODE} SUBMIT 77.0 - - 1\n".encode()},
-            "a.dag",
-        ),
+        (BOTH, [plain_log()], {"jobstate": OF_A}, "a.dag"),
         (BOTH, [plain_log(), B_NODES_LOG], {}, "b.dag"),
         # .dagman.out is stronger than a nodes.log.
         (

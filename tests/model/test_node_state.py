@@ -296,11 +296,8 @@ def test_pre_skip_ends_a_node_without_a_job() -> None:
     log = Log(*NODES_LOG).pre_skip(EPOCH0)
     line = b"1777903200 run0-train_epoch0 PRESKIP 0.2147483647 - - 1\n"
     in_rescue_file = read_ensemble(SCRIPTED, log, rescue=rescued(EPOCH0))
-    for result in (
-        read_ensemble(SCRIPTED, log),
-        read_ensemble(SCRIPTED, jobstate=line),
-        in_rescue_file,
-    ):
+    by_log, by_jobstate = read_ensemble(SCRIPTED, log), read_ensemble(SCRIPTED, jobstate=line)
+    for result in (by_log, by_jobstate, in_rescue_file):
         assert result.node(EPOCH0) is State.SKIPPED
         run, (dag,) = result.run("run0"), result.builder().status().dags
         assert (run.epochs_done, run.epochs_skipped, dag.nodes_done) == (0, 1, 1)

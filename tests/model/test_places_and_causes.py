@@ -185,10 +185,7 @@ def test_off_target_is_judged_within_a_dag() -> None:
         ("requested 1000MB, used 1524MB.", "requested 1000MB, used 1576MB."),
         ("used 1.5GiB in 90s", "used 12GiB in 7s"),
         ("timer expired (1m1.4s elapsed)", "timer expired (2h0m3.95s elapsed)"),
-        (
-            "osdf:///ospool/ap40/a.tar.gz: not found",
-            "osdf:///ospool/ap21/elsewhere/b.sif: not found",
-        ),
+        ("osdf:///ospool/ap40/a.tar.gz: not found", "osdf:///ospool/ap21/dir/b.sif: not found"),
     ],
 )
 def test_reasons_that_differ_in_names_and_numbers_are_one_cause(reasons: tuple[str, str]) -> None:

@@ -233,10 +233,7 @@ NODES = [f"run0-train_epoch{epoch}" for epoch in range(3)]
 LIVES = {
     "years apart": [(NODES[0], "2022-03-01 10:00:00"), (NODES[1], "2026-05-04 10:00:00")],
     "on one day": [(NODES[0], "2026-05-04 08:01:02"), (NODES[1], "2026-05-04 13:07:13")],
-    "on one day, of one node": [
-        (NODES[0], "2026-05-04 08:01:02"),
-        (NODES[0], "2026-05-04 13:07:13"),
-    ],
+    "one day, one node": [(NODES[0], "2026-05-04 08:01:02"), (NODES[0], "2026-05-04 13:07:13")],
     "three times": [
         (NODES[0], "2026-05-04 02:11:05"),
         (NODES[0], "2026-05-04 08:01:02"),
