@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
@@ -41,6 +41,8 @@ class OutState(Struct):
     Some messages refer to the previous one. ``with_events``: report events of jobs, too.
     ``before``: the last bytes read, which may explain an error. ``not_started``: why the script
     of a node was not started, until its failure is reported.
+    ``before``: the last bytes read, which may explain an error. ``halted``: when DAGMan last
+    found its halt file.
     """
 
     with_events: bool = False
@@ -54,7 +56,14 @@ class OutState(Struct):
     dumped_value: int | None = None
     skipping: bool = False
     not_started: dict[str, str] = field(default_factory=dict)
+    halted: datetime | None = None
 
+
+HALTED: Final = "the DAG was halted, and DAGMan ended when nothing of it was queued"
+"""The reason of an end by a halt: DAGMan has written a rescue file."""
+
+_HALT_CHECK: Final = timedelta(seconds=10)
+"""DAGMan reports its halt file in every cycle, also in the one in which it ends."""
 
 _START: Final = OutState()
 
@@ -255,9 +264,14 @@ class _LineReader:
     def on_exited(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Report the end; after an error, with the line that may explain it."""
         self.add_message(MessageKind.EXITED, match, stamp)
-        if self.messages[-1].value:
-            text = explanation(self.lines_before())
-            self.messages[-1] = replace(self.messages[-1], text=text)
+        ended, halted = self.messages[-1], self.state.halted
+        if ended.value:
+            self.messages[-1] = replace(ended, text=explanation(self.lines_before()))
+        if ended.value == 1 and ended.time and halted and ended.time - halted < _HALT_CHECK:
+            self.messages.insert(-1, DagmanMessage(MessageKind.ERROR, ended.time, text=HALTED))
+
+    def on_halted(self, match: re.Match[bytes], stamp: bytes) -> None:
+        self.state.halted = self.cached_time(stamp)
 
     def on_submit_failure(self, match: re.Match[bytes], stamp: bytes) -> None:
         """Report a failed submission with what its last try printed."""
@@ -550,6 +564,7 @@ _MESSAGES: Final[tuple[tuple[bytes, bytes, _Handler], ...]] = (
     (b"Node return val: ", _NUMBER, _LineReader.on_dump_value),
     (b"          Error: ", rb"(?P<text>.*\S)", _LineReader.on_dump_error),
     (b"Received SIGUSR1", b"", MessageKind.REMOVED),
+    (b"DAG is halted because ", b"", _LineReader.on_halted),
     (
         b"Aborting DAG because we got the ABORT exit value from ",
         rb"an? (?P<text>\w+(?: \w+)?)",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
+from metlmon.dagman.dagman_out import HALTED
 from metlmon.health.advice import KIND_ADVICE, RESUBMIT, hold_advice, start_step
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group, hold_text, make_entry, short_cause, shorten
@@ -367,7 +368,9 @@ def _ended_dag(
         text = error or f"{row.file} failed: {nodes}"
         if row.abort is not None:
             text = f"{row.file} failed: {row.abort.text} (ABORT-DAG-ON), {nodes}"
-        fields = {"steps": RESCUE_LINE} if _OF_RESCUE_FILE.search(text) else {}
+        fields: dict[str, Any] = {"steps": RESCUE_LINE} if _OF_RESCUE_FILE.search(text) else {}
+        if error == HALTED:
+            fields = {"steps": (RESUBMIT,)}
         yield _dag_entry(
             facts,
             row,

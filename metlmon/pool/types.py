@@ -163,8 +163,9 @@ ACTS: Final[Mapping[PoolAction, Act]] = {
     PoolAction.HALT: Act(
         on="dag",
         phrase="halt {}",
-        effect="running jobs continue, no new ones are submitted",
-        undo="resume",
+        effect="running jobs continue, no new ones are submitted; after the last of them DAGMan "
+        "ends with a rescue file",
+        undo="resume, or resubmit once DAGMan has ended",
     ),
     PoolAction.RESUME: Act(
         on="dag", phrase="resume {}", effect="DAGMan submits jobs again", undo="halt"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli import Exit
+from metlmon.dagman.dagman_out import HALTED
 from metlmon.health.advice import RESUBMIT
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, Severity
@@ -329,15 +330,7 @@ def test_repeated_crashes_of_dagman_are_reported(shared: Shared, capsys: Capture
         ([*crashes(2), *crashes(2, 'ERROR "another" at line 1 in file a.cpp', hour=11)], 2),
         # The newest process has not reached the place yet, or has passed it.
         ([*crashes(3), f"10:03:00 {START}"], 3),
-        (
-            [
-                *crashes(3),
-                f"10:03:00 {START}",
-                "10:09:00 Submitting HTCondor Node b job(s)...",
-                "10:09:00 \tassigned HTCondor ID (9.0.0)",
-            ],
-            None,
-        ),
+        ([*crashes(3), f"10:03:00 {START}", "10:09:00 Running PRE script of Node b..."], None),
         # Without a message, together with the first one.
         (crashes(6, ""), 6),
         (crashes(2, ""), None),
@@ -523,15 +516,10 @@ def test_failed_submission_has_the_explaining_line(
     assert not [note for note in builder.notices() if note.kind == "dagman-error"]
 
 
+STRICT = "ERROR: Warning is fatal error because of DAGMAN_USE_STRICT setting"
 ENDS = {
-    "warning": (
-        "Warning: run.dag (line 3): node b is a noop",
-        "ERROR: Warning is fatal error because of DAGMAN_USE_STRICT setting",
-    ),
-    "capitals": (
-        "WARNING: node b has no parents",
-        "ERROR: Warning is fatal error because of DAGMAN_USE_STRICT setting",
-    ),
+    "warning": ("Warning: run.dag (line 3): node b is a noop", STRICT),
+    "capitals": ("WARNING: node b has no parents", STRICT),
     "no error line": ("run.dag (line 3): node b is unknown", "Failed to parse dag file"),
     "cycle": (
         "ERROR: DAG finished but not all nodes are complete -- checking for a cycle...",
@@ -564,6 +552,14 @@ def test_end_of_dagman_has_the_explaining_line(tmp_path: Path, lines: tuple[str,
         reader.check()
         reader.read_all()
     assert "node b" in only(health_of(reader.snapshot_builder()), "dag-failed").text
+
+
+def test_halt_that_ends_dagman_is_its_reason(tmp_path: Path) -> None:
+    """Recorded: with nothing in the queue a halted DAGMan writes a rescue file and exits."""
+    halted = "09:15:00 DAG is halted because halt file run.dag.halt exists"
+    made = dagdir(tmp_path, ONE, halted, f"09:15:01 {EXIT}1")
+    entry = only(health_of(made.reader(live=False).snapshot_builder()), "dag-failed")
+    assert (entry.text, entry.steps) == (HALTED, (RESUBMIT,))
 
 
 def test_old_log_has_its_year(shared: Shared, tmp_path: Path) -> None:
