@@ -97,17 +97,8 @@ from screens.pool_actions import (
 from screens.widgets.line_widget import EDGE, SelectionPane, StaticLines
 
 TREE_ACTIONS: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
-RUN_ACTIONS: Final = TREE_ACTIONS | {
-    "open",
-    "filter",
-    "sort",
-    "columns",
-    "faults",
-    "acts",
-    "mark",
-    "compare",
-}
-"""Actions without effect if no ensemble is shown."""
+RUN_ACTIONS: Final = TREE_ACTIONS | {"faults", "acts", "compare"}
+"""Actions without effect if no ensemble is shown, beside those of an empty list."""
 
 MAX_LINES: Final = 5
 """Lines of the header without room for blank lines."""

@@ -1220,6 +1220,6 @@ def _epoch(row: Execution, _: int | None) -> Line:
 
 
 def _cause(row: Execution) -> str:
-    code = f"{code_text(row.code, row.subcode or 0, row.reason)}: " if row.code else ""
+    code = f" ({code_text(row.code, row.subcode or 0, row.reason)})" if row.code else ""
     cause = row.cause and with_common_numbers(row.cause, [row.reason])
-    return "" if cause is None else clip(code + cause, 400)
+    return "" if cause is None else clip(cause + code, 400)

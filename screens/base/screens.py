@@ -892,6 +892,10 @@ Order: TypeAlias = str | OwnOrder
 """An order of rows: the name of a column, or a name and a sort key."""
 
 
+ROW_ACTIONS: Final = frozenset({"open", "filter", "sort", "columns", "mark", "section", "owner"})
+"""Actions without effect in an empty list."""
+
+
 class ListScreen(FilterKeys):
     """A screen with one table whose filter, order and columns survive every refresh.
 
@@ -1103,8 +1107,10 @@ class ListScreen(FilterKeys):
         return {"back": "clear marks"} if self.table.marks else super().footer_labels()
 
     def hidden_actions(self) -> Collection[str]:
-        """While a filter is typed, all except the keys that end it."""
-        return ALL_NAMES - {"open", "back"} if self.is_filtering else ()
+        """While a filter is typed, all except the keys that end it; of no rows those for rows."""
+        if self.is_filtering:
+            return ALL_NAMES - {"open", "back"}
+        return () if self._row_of_key or self.table.rows else ROW_ACTIONS
 
     # --- filter and order -----------------------------------------------------------------
 
