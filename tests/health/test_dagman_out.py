@@ -337,7 +337,6 @@ def test_repeated_crashes_of_dagman_are_reported(shared: Shared, capsys: Capture
         (crashes(4, f"{EXIT}3"), None),
         # The schedd's on_exit_remove: recorded, 17 times in five minutes.
         (crashes(4, f"{ABORT}\n{DAY} 10:00:01 {EXIT}11"), 4),
-        (crashes(4, f"{ABORT}\n{DAY} 10:00:01 {EXIT}1"), None),
     ],
 )
 def test_crashes_in_a_row_count(tmp_path: Path, lines: list[str], number: int | None) -> None:

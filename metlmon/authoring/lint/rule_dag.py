@@ -13,6 +13,7 @@ from metlmon.authoring.lint.rules import KINDS, LintContext
 from metlmon.dagman.commands import (
     CategoryCommand,
     DescriptionCommand,
+    DoneCommand,
     EdgeCommand,
     MaxJobsCommand,
     NodeCommand,
@@ -26,6 +27,7 @@ from metlmon.dagman.lexer import LogicalLines, Tokens, shown
 from metlmon.dagman.parser import SourceCommand
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import Description
+from metlmon.model.dagman_runs import is_restart_status
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -178,6 +180,34 @@ def _check_graph(context: LintContext) -> None:
                 context.report("pre-skip-zero", entry, message)
             elif entry.command.code not in range(256):
                 context.report("pre-skip-range", entry, message)
+    _check_done(context)
+    _check_aborts(context)
+
+
+def _check_done(context: LintContext) -> None:
+    """DONE where DAGMan 23.9.6 ended with an assertion, or ran the node all the same."""
+    marked = set()
+    for entry in context.all_commands():
+        if isinstance(entry.command, DoneCommand):
+            message = f"DONE of {shown(entry.command.node)} stands in a line of its own"
+            context.report("done-line", entry, message)
+        elif isinstance(entry.command, NodeCommand) and entry.command.done:
+            marked.add((entry.file, entry.line))
+    for node in context.workflow.nodes.values():
+        if "+" in node.name and (node.file, node.line) in marked:
+            context.report("done-in-splice", node, f"{shown(node.name)} runs although it is DONE")
+
+
+def _check_aborts(context: LintContext) -> None:
+    """Exit statuses of ABORT-DAG-ON that do not end DAGMan's job; a FINAL node has its own."""
+    nodes = context.workflow.nodes.values()
+    if any(node.kind is NodeKind.FINAL for node in nodes):
+        return
+    for node in nodes:
+        status = node.abort_on if node.abort_return is None else node.abort_return
+        if node.abort_on is not None and is_restart_status(status):
+            message = f"ABORT-DAG-ON {shown(node.name)} ends DAGMan with exit status {status}"
+            context.report("abort-restarts", node, message)
 
 
 def _check_cycle(context: LintContext) -> None:

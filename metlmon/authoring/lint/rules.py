@@ -135,6 +135,17 @@ KINDS: Final[Mapping[str, Rule]] = {
     "abort-stops-all": Rule(
         _W, "Use a gate with PRE_SKIP, or a sub-DAG for each run, to stop one run alone.", 1
     ),
+    "abort-restarts": Rule(
+        _W,
+        "Add RETURN 0, 1 or 2: after any other status HTCondor starts DAGMan again and again.",
+        1,
+    ),
+    "done-line": Rule(
+        _W, "Write DONE at the end of the JOB line: DAGMan of HTCondor 23.9 crashes otherwise."
+    ),
+    "done-in-splice": Rule(
+        _W, "Mark it DONE in a rescue file: DAGMan reads DONE in the DAG file itself alone."
+    ),
     "nested-as-job": Rule(
         _W, "Write SUBDAG EXTERNAL and the DAG file: HTCondor 23.9 refuses the DAG as it is."
     ),

@@ -52,7 +52,7 @@ WITHIN_A_SPLICE = (
     "RETRY S+a 3",
     'VARS S+a x="1"',
     "CATEGORY S+a evaluations",
-    "ABORT-DAG-ON S+a 3",
+    "ABORT-DAG-ON S+a 1",
     "SCRIPT PRE S+a /bin/true",
     "PRE_SKIP S+a 3",
     "PARENT run0-train_epoch1 CHILD S+a",
@@ -139,6 +139,9 @@ CASES: list[tuple[str, str, Files]] = [
     ("pre-skip-range", "ens.dag:19", more("PRE_SKIP run0-train_epoch0 -1\n")),
     ("pre-skip-zero", "ens.dag:19", more("PRE_SKIP run0-train_epoch0 0\n")),
     ("abort-stops-all", "ens.dag:2", more("ABORT-DAG-ON run0-train_epoch0 3 RETURN 0\n")),
+    ("abort-restarts", "ens.dag:6", more("ABORT-DAG-ON run0-eval_epoch1 3\n")),
+    ("done-line", "ens.dag:19", more("DONE run0-train_epoch0\n")),
+    ("done-in-splice", "s.inc:1", more("SPLICE S s.inc\n", s_inc="JOB A p DONE\n", p=PLAIN)),
     (
         "nested-as-job",
         "ens.dag:19",
@@ -299,7 +302,7 @@ def test_good_ensemble_is_clean(tmp_path: Path) -> None:
 ALSO: Mapping[str, set[str]] = {
     "syntax": {"no-retry", "unknown-node", "missing-input"},
     "unknown-node": {"broken-chain", "missing-input"},
-    "pins": {"lone-node"},
+    **dict.fromkeys(("pins", "done-in-splice"), {"lone-node"}),
     "missing-queue-items": {"several-procs"},
     "broken-chain": {"missing-input"},
     "no-uuid": {"undefined-macro"},
