@@ -302,7 +302,7 @@ def test_good_ensemble_is_clean(tmp_path: Path) -> None:
 ALSO: Mapping[str, set[str]] = {
     "syntax": {"no-retry", "unknown-node", "missing-input"},
     "unknown-node": {"broken-chain", "missing-input"},
-    **dict.fromkeys(("pins", "done-in-splice"), {"lone-node"}),
+    **{kind: {"lone-node"} for kind in ("pins", "done-in-splice")},
     "missing-queue-items": {"several-procs"},
     "broken-chain": {"missing-input"},
     "no-uuid": {"undefined-macro"},
