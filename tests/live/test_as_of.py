@@ -13,8 +13,10 @@ import pytest
 
 from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.replay import Replay
 from metlmon.model.states import DagState
 from tests.support.recordings import FIXTURES, read_all
+from tests.support.replay_pieces import replay_pieces
 
 CHICAGO = ZoneInfo("America/Chicago")
 OWN_ACCORD = re.compile(rb"\n?\tJob terminated of its own accord at [^\n]*\n")
@@ -109,10 +111,14 @@ def test_jobstate_log_alone_has_each_dagman(tmp_path: Path) -> None:
     assert str(status.dags[0].ended) == "2026-11-21 09:44:02"
 
 
-def test_epoch_has_no_cluster_that_dagman_submits_later(tmp_path: Path) -> None:
-    builder = read(laid_out("rescue", tmp_path), RESCUED[0]).snapshot_builder()
-    epochs = [epoch for run in builder.status().runs for epoch in builder.run_view(run.key).epochs]
-    assert {epoch.cluster for epoch in epochs} == {None}
+@pytest.mark.parametrize("name", ["rescue", "scripts", "shared-log", "holds"])
+def test_past_is_that_of_the_files_then(tmp_path: Path, name: str) -> None:
+    for piece in (pieces := replay_pieces(FIXTURES / name))[::250]:
+        then = tmp_path / str(piece.order)
+        Replay(pieces, then, 1.0).write_until(piece.time)
+        both = [read(path, str(piece.time)).snapshot_builder() for path in (FIXTURES / name, then)]
+        rows = [[b.job_rows(), *(b.run_view(r.key) for r in b.status().runs)] for b in both]
+        assert rows[0] == rows[1], piece.time
 
 
 def test_dagman_log_and_jobstate_log_are_one_dagman(tmp_path: Path) -> None:

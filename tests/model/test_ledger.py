@@ -22,8 +22,6 @@ NAMES = (
     *(f"fixtures/{name}" for name in ("demo", "holds", "rescue", "shared-log", "checkpoints")),
 )
 
-SECOND = 1 / 3600
-
 
 @cache
 def ledger_of(name: str) -> Ledger:
@@ -77,7 +75,7 @@ def test_figures_of_an_epoch_are_those_of_its_executions(ledger: Ledger) -> None
         mine = of_node[(epoch.dag, epoch.node)]
         assert epoch.attempts == max((entry.attempt for entry in mine), default=0)
         spent = {kind: getattr(epoch.hours, kind) for kind in ("goodput", "badput", "running")}
-        assert hours(mine) == pytest.approx(spent, abs=SECOND)
+        assert hours(mine) == pytest.approx(spent, abs=1 / 3600)
         final = [entry for entry in mine if entry.final]
         if epoch.success is None:
             assert final == []

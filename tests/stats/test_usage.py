@@ -25,12 +25,8 @@ EVERYWHERE = pytest.mark.parametrize("path", ENSEMBLES, ids=lambda path: path.na
 L40S, A40 = "NVIDIA L40S", "NVIDIA A40"
 
 
-@pytest.fixture(name="aws")
-def _aws(shared: Shared) -> usage.Usage:
-    return usage.usage_in_window(recorded(shared("examples/metl-aws")).ledger)
-
-
-def test_cause_has_executions_and_holds(aws: usage.Usage) -> None:
+def test_cause_has_executions_and_holds(shared: Shared) -> None:
+    aws = usage.usage_in_window(recorded(shared("examples/metl-aws")).ledger)
     by_key = {cause.key: cause for cause in aws.causes}
     assert by_key["1023/0"].cause.startswith("removed by a user (condor_rm of the DAG)")
     assert "end not logged" in by_key["removed, end not logged"].cause
