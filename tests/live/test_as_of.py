@@ -113,7 +113,8 @@ def test_jobstate_log_alone_has_each_dagman(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["rescue", "scripts", "shared-log", "holds"])
 def test_past_is_that_of_the_files_then(tmp_path: Path, name: str) -> None:
-    for piece in replay_pieces(FIXTURES / name)[::250]:
+    pieces = replay_pieces(FIXTURES / name)
+    for piece in pieces[::250]:
         then = tmp_path / str(piece.order)
         Replay(pieces, then, 1.0).write_until(piece.time)
         both = [read(path, str(piece.time)).snapshot_builder() for path in (FIXTURES / name, then)]
