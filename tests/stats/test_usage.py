@@ -17,8 +17,7 @@ from tests.support.run_histories import recorded
 
 ENSEMBLES = (
     *(FIXTURES / name for name in ("demo", "holds", "scripts", "shared-log", "checkpoints")),
-    SHARED / "examples" / "metl-aws",
-    SHARED / "examples" / "pool-ensemble",
+    *(SHARED / "examples" / name for name in ("metl-aws", "pool-ensemble")),
 )
 EVERYWHERE = pytest.mark.parametrize("path", ENSEMBLES, ids=lambda path: path.name)
 
