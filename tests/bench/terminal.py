@@ -27,23 +27,19 @@ slow      a terminal that takes 20 kB/s, while a key is held and logs grow: how 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
-import pty
 import random
 import re
 import select
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,7 +48,6 @@ from typing import Any, Final
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1])]
 
-import pyte  # noqa: E402
 from pyte.screens import Char  # noqa: E402
 
 from tests.bench.appended import (  # noqa: E402
@@ -64,7 +59,7 @@ from tests.bench.appended import (  # noqa: E402
     write_dag,
 )
 from tests.generated.large import cache_directory, generated  # noqa: E402
-from tests.support.terminal import FillingScreen  # noqa: E402
+from tests.support.terminal import PseudoTerminal, terminal_environment  # noqa: E402
 
 SIZES: Final = ((80, 24), (120, 40), (200, 50))
 IDLE_SECONDS: Final = 30.0
@@ -161,32 +156,20 @@ def cells(strip: Any) -> list[Cell]:
 # --- outside: a terminal ---------------------------------------------------------------------
 
 
-class Watched:
+class Watched(PseudoTerminal):
     """``metlmon watch`` on a pseudo-terminal that a thread reads, at most ``rate`` bytes a
     second."""
 
-    def __init__(self, arguments: Sequence[str], size: tuple[int, int], rate: int = 0) -> None:
-        self.columns, self.lines = size
-        self.master, slave = pty.openpty()
-        shape = struct.pack("HHHH", self.lines, self.columns, 0, 0)
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, shape)
+    def __init__(self, *arguments: str, size: tuple[int, int], rate: int = 0) -> None:
         self.address = tempfile.mktemp(suffix=".probe")
-        env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
         # A stored choice of columns and orders would change the rows.
-        env |= {"XDG_STATE_HOME": os.devnull}
-        env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "TZ": "UTC"}
+        more = {"XDG_STATE_HOME": os.devnull, "COLORTERM": "truecolor", "TZ": "UTC"}
         argv = [sys.executable, __file__, "--inside", self.address, "watch", *arguments]
-        self.begun = time.monotonic()
-        self.child = subprocess.Popen(
-            argv, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True
-        )
-        os.close(slave)
+        self.begun = self.last = time.monotonic()
+        super().__init__(argv, size, terminal_environment(**more), controlling=False)
         self.rate = rate
         self.got = bytearray()
-        self.last = time.monotonic()
         self.fed = 0
-        self.screen = FillingScreen(self.columns, self.lines)
-        self.stream = pyte.ByteStream(self.screen)
         self.over = False
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -218,12 +201,9 @@ class Watched:
             end -= len(data) - held.start()
             data = data[: held.start()]
         self.fed = end
-        self.stream.feed(re.sub(rb"\x1b\[[<>=?]\d*u", b"", data))
-        blank = self.screen.default_char
-        return [
-            [cell(self.screen.buffer[y].get(x, blank)) for x in range(self.columns)]
-            for y in range(self.lines)
-        ]
+        self._stream.feed(re.sub(rb"\x1b\[[<>=?]\d*u", b"", data))
+        rows, columns = range(self.screen.lines), range(self.screen.columns)
+        return [[cell(self.screen.buffer[y][x]) for x in columns] for y in rows]
 
     def ask(self, what: str) -> Any:
         deadline = time.monotonic() + PATIENCE
@@ -234,7 +214,8 @@ class Watched:
                 break
             except OSError:
                 if time.monotonic() > deadline or self.child.poll() is not None:
-                    raise SystemExit("it does not answer:\n" + "\n".join(self.text())) from None
+                    self.shown()
+                    raise SystemExit(f"it does not answer:\n{self.text}") from None
                 time.sleep(0.005)
         line.sendall(what.encode())
         result = b""
@@ -242,9 +223,6 @@ class Watched:
             result += piece
         line.close()
         return json.loads(result)
-
-    def text(self) -> list[str]:
-        return ["".join(each[0] for each in line).rstrip() for line in self.shown()]
 
     def differs(self) -> int:
         """Cells in which terminal and application differ; the clock may tick in between."""
@@ -285,17 +263,14 @@ class Watched:
             time.sleep(0.05)
         return time.monotonic() - self.begun
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self.rate = 0
         self.child.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self.child.wait(10)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-            self.child.wait()
         self.over = True
         self.reader.join()
-        os.close(self.master)
+        super().__exit__()
         Path(self.address).unlink(missing_ok=True)
 
 
@@ -319,15 +294,6 @@ def alike(ours: tuple[Any, ...], theirs: Cell) -> bool:
     if ours[0] == theirs[0] == " " and not (ours[4] or ours[5] or theirs[4] or theirs[5]):
         return ours[2] == theirs[2]
     return ours == theirs
-
-
-@contextmanager
-def watched(*arguments: str, size: tuple[int, int], rate: int = 0) -> Iterator[Watched]:
-    made = Watched(arguments, size, rate)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +409,7 @@ def idle(base: Path) -> None:
     head("B/s", "% of core", "differs")
     ensemble = Ensemble(base / "idle")
     for name, keys, size, rests in IDLE:
-        with watched("--live", str(ensemble.directory), size=size) as seen:
+        with Watched("--live", str(ensemble.directory), size=size) as seen:
             seen.whole()
             for key in keys:
                 seen.settle()
@@ -462,7 +428,7 @@ def changed_row(base: Path) -> None:
     head("bytes", "work ms", "stall ms", "its own", "differs")
     ensemble = Ensemble(base / "row")
     for size in SIZES:
-        with watched("--live", str(ensemble.directory), size=size) as seen:
+        with Watched("--live", str(ensemble.directory), size=size) as seen:
             seen.whole()
             seen.settle(2.0)
             for name, event in (
@@ -482,7 +448,7 @@ def tell(name: str, size: tuple[int, int], paid: Cost) -> None:
 def keys(base: Path) -> None:
     head("bytes", "work ms", "stall ms", "its own", "differs")
     for size in SIZES:
-        with watched(large_ensemble(), size=size) as seen:
+        with Watched(large_ensemble(), size=size) as seen:
             seen.whole()
             seen.settle(1.0)
             for name, key in (
@@ -504,7 +470,7 @@ def keys(base: Path) -> None:
 def opening(base: Path) -> None:
     head("bytes", "work ms", "stall ms", "its own", "differs")
     for size in SIZES:
-        with watched(large_ensemble(), size=size) as seen:
+        with Watched(large_ensemble(), size=size) as seen:
             seen.whole()
             seen.settle(1.0)
             row("the program's start", size, len(seen.got), "", "", seen.differs())
@@ -522,7 +488,7 @@ def opening(base: Path) -> None:
 def loading(base: Path) -> None:
     head("seconds", "bytes", "work ms", "stall ms", "its own", "MB", "differs")
     for size in SIZES:
-        with watched(large_ensemble(), size=size) as seen:
+        with Watched(large_ensemble(), size=size) as seen:
             took = seen.whole()
             stall, busy = seen.ask("late")
             seen.settle(0.5)
@@ -534,7 +500,7 @@ def loading(base: Path) -> None:
 def slow(base: Path) -> None:
     head("behind s", "bytes then", "stall ms", "its own", "differs")
     for size in SIZES[1:]:
-        with watched(large_ensemble(), size=size, rate=SLOW) as seen:
+        with Watched(large_ensemble(), size=size, rate=SLOW) as seen:
             seen.whole()
             seen.settle(1.0)
             for name, held in (
@@ -546,7 +512,7 @@ def slow(base: Path) -> None:
                 behind(seen, name, size, held)
     ensemble = Ensemble(base / "slow")
     size = SIZES[1]
-    with watched("--live", str(ensemble.directory), size=size, rate=SLOW) as seen:
+    with Watched("--live", str(ensemble.directory), size=size, rate=SLOW) as seen:
         seen.whole()
         seen.settle(1.0)
         seen.ask("late")
