@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-HEADER = re.compile(r"(\d{3}) \((\d+)\.(\d+)\.\d+\) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ")
+from tests.stats.recomputed_usage import events
+
 ENDS = {4: "evicted", 5: "", 7: "lost", 9: "removed", 12: "held", 24: "lost"}
 
 
@@ -44,10 +44,11 @@ class Recount:
         self.dagdir = dagdir
         self.jobs: dict[tuple[int, int], Job] = {}
         self.moments: list[datetime] = []
-        for number, job, when, body in _events((dagdir / "metl.log").read_text()):
+        for number, job, when, body in events((dagdir / "metl.log").read_text()):
             if now is None or when <= now:
                 self.moments.append(when)
-                self._apply(number, job, when, body)
+                cluster, proc = job.split(".")
+                self._apply(int(number), (int(cluster), int(proc)), when, body)
         self.now = now or max(self.moments)
         self.uuids: dict[str, str] = {}
         self.gpu_seconds: Counter[str] = Counter()
@@ -120,12 +121,3 @@ class Recount:
         """The stops that the gate of a DAG logged."""
         paths = sorted((self.dagdir / "gate" / dag).glob("*.stopped"))
         return [json.loads(path.read_bytes()) for path in paths]
-
-
-def _events(text: str) -> Iterator[tuple[int, tuple[int, int], datetime, str]]:
-    for event in re.split(r"^\.\.\.\n", text, flags=re.M):
-        header = HEADER.match(event)
-        if header is not None:
-            number, cluster, proc, when = header.groups()
-            body = event[header.end() :]
-            yield int(number), (int(cluster), int(proc)), datetime.fromisoformat(when), body
