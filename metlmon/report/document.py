@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from importlib.resources import files
 from statistics import median
 from typing import Any, Final, Literal
@@ -348,10 +349,10 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
     }
 
 
-def load_template(name: str, autoescape: bool = False, **filters: Any) -> Template:
-    """The template ``name``; ``autoescape``: for HTML; ``filters``: functions by name."""
+@cache
+def load_template(name: str, autoescape: bool = False) -> Template:
+    """The template ``name``; ``autoescape``: for HTML."""
     environment = Environment(
         autoescape=autoescape, undefined=StrictUndefined, keep_trailing_newline=True
     )
-    environment.filters.update(filters)
     return environment.from_string((files(__package__) / name).read_text("utf-8"))

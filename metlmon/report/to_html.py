@@ -59,9 +59,10 @@ def render_html(report: Report) -> str:
         """Adjacent columns with the same group heading, which may be empty."""
         return [(group, list(members)) for group, members in groupby(columns, lambda c: c.group)]
 
-    filters = {"sanitize": sanitize, "prose": report.prose, "unbroken": unbroken, "svg": svg}
-    template = load_template("page.html.j2", autoescape=True, **filters)
-    return template.render(report=report, version=__version__, heading_groups=heading_groups)
+    functions = {"sanitize": sanitize, "prose": report.prose, "unbroken": unbroken, "svg": svg}
+    functions["heading_groups"] = heading_groups
+    template = load_template("page.html.j2", autoescape=True)
+    return template.render(functions, report=report, version=__version__)
 
 
 # --- charts as SVG ------------------------------------------------------------------------------
