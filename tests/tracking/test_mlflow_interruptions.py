@@ -115,8 +115,7 @@ def run_export(command: list[str], environment: dict[str, str]) -> None:
 def _start_export() -> Iterator[Callable[[list[str]], ForkServerProcess]]:
     """Start exports, each a fork of one process that has imported everything."""
     context = multiprocessing.get_context("forkserver")
-    modules = [__name__, "metlmon.cli.commands.export_mlflow", "mlflow.store.tracking.rest_store"]
-    context.set_forkserver_preload(modules)
+    context.set_forkserver_preload([__name__, "tests.support.export_preload"])
     started: list[ForkServerProcess] = []
 
     def start(command: list[str]) -> ForkServerProcess:
