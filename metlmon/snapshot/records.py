@@ -613,9 +613,9 @@ class Epoch(Node, frozen=True, kw_only=True):
     if neither an event nor DAGMan's log has the time (inferred, marked DONE).
 
     ``success``: of all executions, the one that completed the node; ``longest``: the longest one.
-    ``hours``: those of all. ``queue_wait``: seconds from submission of the last job to the start of
-    its last execution, without the transfer; ``transfer``: seconds of input transfer before that
-    execution; ``execution``: seconds of that execution.
+    ``hours``: those of all. ``queue_wait``: seconds from the submission of the last job, or the end
+    of its execution before, to its last execution, holds included, without the transfer;
+    ``transfer``: seconds of input transfer before that; ``execution``: seconds of that execution.
 
     ``evaluations``: in a :class:`RunView`, the side nodes that are its children in the DAG.
     """

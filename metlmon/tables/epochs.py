@@ -169,7 +169,7 @@ def columns(
             "queued",
             lambda e: _known(e, e.queue_wait),
             Kind.DURATION,
-            doc="from the last submission to the start, without the transfer",
+            doc="from its submission, or the end before, to its last start, without the transfer",
             drop=4,
             minimum=8,
         ),
