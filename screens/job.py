@@ -260,7 +260,7 @@ def file_problem(problem: str, job: Job) -> str:
     if not job.executions:
         return "no such file (it never ran)"
     removed = job.state is State.REMOVED
-    return f"no such file ({'removed before its output came back' if removed else 'not here now'})"
+    return f"no such file{' (removed before its output came back)' if removed else ' here now'}"
 
 
 class OutputTail(Struct, frozen=True):

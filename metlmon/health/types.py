@@ -8,6 +8,7 @@ The header, the Health screen, the faults filter, ``metlmon health``, ``status -
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -287,6 +288,8 @@ def _calm(health: Health) -> Headline:
     kind, most = max(by_kind.items(), key=lambda item: item[1], default=("", 0.0))
     cause = None
     if 2 * most > health.badput:
-        cause = f"mostly {KINDS[kind].title} ({hours(most)} {health.hour_unit})"
+        # "job failed" as "failed jobs"
+        what = re.sub(r"^(job|node|run) (failed|removed)$", r"\2 \1s", KINDS[kind].title)
+        cause = f"mostly {what} ({hours(most)} {health.hour_unit})"
     lost = share(health.badput, health.ended_hours)
     return Headline(None, "", f"{CALM} now · had {lost} badput", cause)

@@ -853,7 +853,7 @@ class _Estimator:
     def _missing_reason(self, runs: Sequence[RunForecast]) -> str:
         reasons = [run.missing_reason for run in runs if run.missing_reason is not None]
         if not reasons:
-            return "no run was found"
+            return "no training run, so no estimate"
         if self._unknown_reason() in reasons:
             return self._unknown_reason()
         stopped = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from metlmon.health.groups import hold_text
 from metlmon.jobfiles.error_lines import NO_ERRORS, Errors
 from metlmon.model.states import State
 from metlmon.snapshot.node_tree import TreeRow
@@ -205,10 +206,9 @@ def _why(errors: Errors, item: TreeItem, max_width: int | None) -> Line:
     if node is None:
         return ()
     text = hold_reason(node.hold_reason) if node.hold_reason else state_reason(node, errors)
-    if max_width is not None and node.hold_reason:
-        text = crop_middle(text, max_width)
-    elif max_width is not None and len(text) > max_width:
-        text = text.replace(WAITS, "after ", 1)
+    if max_width is not None and len(text) > max_width:
+        # As Health names it; the full reason is below the list.
+        text = hold_text(node.hold) if node.hold else text.replace(WAITS, "after ", 1)
     return line((text, _reason_style(node)))
 
 

@@ -234,7 +234,7 @@ def test_ensemble_without_runs() -> None:
     ledger = Ledger("/ens", None, False)
     result = make_forecast(StatsInput(status(ledger), ledger))
     assert result.remaining is result.completed_at is None
-    assert result.missing_reason == "no run was found"
+    assert result.missing_reason == "no training run, so no estimate"
 
 
 # --- the running epoch -------------------------------------------------------------------------
