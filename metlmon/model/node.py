@@ -717,6 +717,8 @@ class DagStates:
         self._dags: Mapping[str, Dag] = {}
         self._nodes: Mapping[NodeKey, NodeRecord] = {}
         self._tables: dict[str, NodeStateTable] = {}
+        self.live = False
+        """As in the last call of :meth:`table`."""
         self.sub_dags: Mapping[NodeKey, str] = {}
         self._hosts: dict[str, set[NodeKey]] = {}
         """By sub-DAG, the SUBDAG nodes that run it."""
@@ -724,7 +726,7 @@ class DagStates:
     def set_dags(self, dags: Mapping[str, Dag], nodes: Mapping[NodeKey, NodeRecord]) -> None:
         """Set the DAGs and their nodes, and drop all states."""
         self._dags, self._nodes = dags, nodes
-        self._tables = {}
+        self._tables, self.live = {}, False
         self.sub_dags, self._hosts = sub_dags(dags), {}
         for node, inner in self.sub_dags.items():
             self._hosts.setdefault(inner, set()).add(node)
@@ -757,20 +759,16 @@ class DagStates:
         """
         for key, table in self._tables.items():
             if dag_key is None or key == dag_key:
-                table.inputs = None
+                table.is_valid = False
                 self._mark_hosts(key)
 
     def table(self, dag_key: str, live: bool = False, limit: int | None = None) -> NodeStateTable:
         """The states of a DAG's nodes; resolves at most ``limit`` changed nodes."""
-        dag = self._dags[dag_key]
+        dag, self.live = self._dags[dag_key], live
         ended = dag.end_state()
         evidence = self._evidence_in_hosts(dag)
         if evidence is None and dag_key != NO_DAG:
             evidence = unrecorded_evidence(dag, ended)
-        table = self._tables.get(dag_key)
-        if table is None:
-            table = self._tables[dag_key] = NodeStateTable(dag, self._nodes)
-        table.live = live
         run = dag.current_run()
         # A DAGMan that is being removed removes its jobs first: they are not retried.
         may_be_alive = ended is None and not (run is not None and run.removed)
@@ -781,10 +779,11 @@ class DagStates:
             last_fresh_start=dag.last_fresh_start(),
             aborted=dag.aborted,
             evidence=evidence,
+            status=dag.status,
         )
-        # A changed status file is a new object: comparing identities is enough.
-        if table.inputs != inputs or table.status is not dag.status:
-            table.set_inputs(inputs, dag.status)
+        table = self._tables.get(dag_key)
+        if table is None or not table.is_valid or table.inputs != inputs:
+            table = self._tables[dag_key] = NodeStateTable(dag, self._nodes, inputs)
         if table.pending:
 
             def resolve(name: str) -> NodeState:
@@ -824,7 +823,7 @@ class DagStates:
         if len(hosts := self._hosts[inner]) > 1:
             is_of_other = any(self._dags[host_dag].has_run() for host_dag, _ in hosts)
             return None if is_of_other else NodeState(State.UNKNOWN)
-        states = self.table(inner, self._tables[key[0]].live).states.values()
+        states = self.table(inner, self.live).states.values()
         times = [time for each in states if (time := each.submitted or each.since) is not None]
         submitted = min(times, default=None)
         # Nodes that are done because this one is prove nothing about it.
@@ -878,8 +877,7 @@ class DagStates:
             return ended
         if ended is None and dag.has_run():
             return dag.live_state(), None
-        table = self._tables.get(dag_key)
-        states = self.table(dag_key, table is not None and table.live).states.values()
+        states = self.table(dag_key, self.live).states.values()
         records = [self._nodes[(dag_key, name)] for name in dag.workflow.nodes]
         if not any(record.jobs for record in records) and not any(
             state.submitted for state in states
@@ -897,8 +895,8 @@ class Inputs(NamedTuple):
     """What the states of all nodes of a DAG depend on, besides their own jobs and reports.
 
     ``alive``: its DAGMan has not ended. ``done``: the nodes that a file marks ``DONE``.
-    ``fresh_start``, ``last_fresh_start``, ``aborted``: as in :class:`Dag`. ``evidence``: that about
-    unrecorded nodes.
+    ``fresh_start``, ``last_fresh_start``, ``aborted``, ``status``: as in :class:`Dag`.
+    ``evidence``: that about unrecorded nodes.
     """
 
     alive: bool
@@ -907,10 +905,11 @@ class Inputs(NamedTuple):
     last_fresh_start: datetime | None
     aborted: bool
     evidence: UnrecordedEvidence | None
+    status: StatusFile | None
 
 
 class NodeStateTable:
-    """The states of one DAG's nodes.
+    """The states of one DAG's nodes, as long as the ``inputs`` of all of them stay the same.
 
     Each node's own state is kept until it is ``pending``. The ``states`` follow from these: a node
     that was submitted before one of its ancestors was submitted again is superseded; one whose
@@ -918,19 +917,19 @@ class NodeStateTable:
     node is done with its parents; a waiting descendant of a node that failed for good is futile.
     Nodes of a cycle have their own states.
 
-    ``last_submitted``: the newest submission of any node. ``live``: as in the last call of
-    :meth:`DagStates.table`.
+    ``last_submitted``: the newest submission of any node. ``is_valid``: False if all nodes have to
+    be resolved again, by another table.
     """
 
-    def __init__(self, dag: Dag, records: Mapping[NodeKey, NodeRecord]) -> None:
-        self.inputs: Inputs | None = None
-        self.status: StatusFile | None = None
-        self.live = False
-        self.pending: set[str] = set()
+    def __init__(self, dag: Dag, records: Mapping[NodeKey, NodeRecord], inputs: Inputs) -> None:
+        self.inputs, self.is_valid = inputs, True
+        self.pending = set(dag.workflow.nodes)
         self.last_submitted: datetime | None = None
         self._dag = dag
         self._nodes = dag.workflow.nodes
         self._records = records
+        for name in self._nodes:
+            self._record(name).own_state = None
         # Nodes of no DAG do not affect each other, and more may be added.
         for component in dag.facts.components if dag.key != NO_DAG else ():
             for name in (*component.order, *component.unordered):
@@ -938,11 +937,6 @@ class NodeStateTable:
         self._outdated: dict[int, Component] = {}
         self._verdict = State.WAITING
         self._unrecorded: dict[int, UnrecordedCounts] = {}
-
-    @property
-    def alive(self) -> bool:
-        """Whether its DAGMan has not ended."""
-        return self.inputs is not None and self.inputs.alive
 
     @property
     def states(self) -> dict[str, NodeState]:
@@ -959,20 +953,10 @@ class NodeStateTable:
     @property
     def unrecorded(self) -> UnrecordedCounts | None:
         """The unrecorded nodes, None if the files cover all nodes."""
-        if self.inputs is None or self.inputs.evidence is None:
+        if self.inputs.evidence is None:
             return None
         counts = (astuple(each) for each in self._unrecorded.values())
         return UnrecordedCounts(*map(sum, zip(*counts, strict=True)))
-
-    def set_inputs(self, inputs: Inputs, status: StatusFile | None) -> None:
-        """Set the inputs that all nodes depend on, and make all nodes pending."""
-        self.inputs, self.status = inputs, status
-        self.pending = set(self._nodes)
-        self.last_submitted = None
-        for name in self._nodes:
-            self._record(name).own_state = None
-        self._verdict = State.WAITING
-        self._unrecorded = {}
 
     def resolve(self, resolve_own: Callable[[str], NodeState], limit: int | None = None) -> None:
         """Resolve at most ``limit`` pending nodes, and after the last of them the ``states``."""
@@ -993,7 +977,7 @@ class NodeStateTable:
             return
         self._resolve_components(self._outdated.values())
         self._outdated = {}
-        unrecorded, evidence = self.unrecorded, self.inputs and self.inputs.evidence
+        unrecorded, evidence = self.unrecorded, self.inputs.evidence
         if unrecorded is not None and evidence is not None:
             verdict = evidence.verdict(unrecorded)
             if verdict is not self._verdict:
@@ -1001,7 +985,6 @@ class NodeStateTable:
                 self._resolve_components(self._dag.facts.components)
 
     def _resolve_components(self, components: Iterable[Component]) -> None:
-        assert self.inputs is not None
         evidence = self.inputs.evidence
         for component in components:
             unrecorded = None
@@ -1018,7 +1001,6 @@ class NodeStateTable:
         nodes, order = self._nodes, component.order
         records = map(self._record, (*order, *component.unordered))
         states = {each.node.name: state for each in records if (state := each.own_state)}
-        done = self.inputs.done if self.inputs is not None else frozenset[str]()
         newest: dict[str, datetime] = {}
         for name in order:
             state, latest = states[name], None
@@ -1030,7 +1012,7 @@ class NodeStateTable:
             if latest is None:
                 latest = submitted
             elif submitted is not None and submitted < latest:
-                if name not in done and state.state not in ACTIVE:
+                if name not in self.inputs.done and state.state not in ACTIVE:
                     states[name] = NodeState(State.WAITING, superseded=True)
             else:
                 latest = submitted or latest
@@ -1068,7 +1050,6 @@ class NodeStateTable:
 
         A new run retries the nodes that failed in an earlier one.
         """
-        assert self.inputs is not None
         run_start, aborted = self.inputs.last_fresh_start, self.inputs.aborted
         if run_start is not None and state.since is not None and state.since < run_start:
             return False

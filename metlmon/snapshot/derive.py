@@ -275,7 +275,6 @@ class Derivation:
         """What each run was resolved from."""
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
-        self._live = False
         self._memos: dict[NodeKey, NodeMemo] = {}
         self.states: dict[NodeKey, NodeState] = {}
         """The states of the nodes when their entries were last checked."""
@@ -359,7 +358,6 @@ class Derivation:
             while (table := self.ensemble.states.table(key, live, limit)).pending:
                 yield
             self._tables[key] = table
-        self._live = live
 
     def _update_stale(self) -> None:
         """Rebuild the records that were built before the site of a host was known."""
@@ -492,11 +490,11 @@ class Derivation:
         if not state.inferred:
             is_open = state.job is not None and not state.job.has_ended
             # The log of a living DAG may lag behind its DAGMan's reports.
-            if not is_open or state.since is None or table.alive:
+            if not is_open or state.since is None or table.inputs.alive:
                 return None
             return Completion(state.since, record.node.post is None)
         if state.since is None:
-            evidence = table.inputs.evidence if table.inputs is not None else None
+            evidence = table.inputs.evidence
             ended = evidence.ended if evidence is not None else None
             return None if ended is None else Completion(ended, by_job=False)
         nodes = self.dags[dag].workflow.nodes
@@ -655,8 +653,9 @@ class Derivation:
 
         Once a later DAG is submitted, epochs that it has not reached yet count for it.
         """
+        live = self.ensemble.states.live
         return {
-            key: DagSubmission(starts[-1], self._live and self.dags[key].end_state() is None)
+            key: DagSubmission(starts[-1], live and self.dags[key].end_state() is None)
             for key in self.runs.shared_epochs
             if (starts := self.dags[key].run_starts())
         }
@@ -664,7 +663,7 @@ class Derivation:
     def _resolve_runs(self) -> None:
         """Resolve the runs; each of their epochs counts once, however many DAGs contain it."""
         submitted, aborts = self._submitted_dags(), self.aborts
-        alive = {key for key, table in self._tables.items() if table.alive}
+        alive = {key for key, table in self._tables.items() if table.inputs.alive}
         self.epoch_states = Counter()
         for run in self.runs.by_key.values():
             nodes = run.nodes()
