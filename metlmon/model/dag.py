@@ -279,29 +279,41 @@ class Dag:
         self.status_file: StatusFile | None = None
         self.metrics_file: DagMetrics | None = None
         self.condor_sub: CondorSub | None = None
-        self.processes: list[Process] = []
         self.logs = DagLogs()
         self.node_reports: dict[str, tuple[NodeReport, ...]] = {}
-        self.submit_epochs: dict[int, float] = {}
-        self.jobstate_started: list[tuple[float, int | None]] = []
-        self.jobstate_finished: list[tuple[float, int | None, int]] = []
-        """Ends in the jobstate log: seconds since 1970, return value, number of starts before."""
         self.halted = False
+        self._submission_times = SubmissionTimes()
+        self._clock_observations: list[ClockObservation] = []
+        self.facts = WorkflowFacts(workflow)
+        self.reset_out()
+        self.reset_jobstate()
+
+    def reset_out(self) -> None:
+        """Reset what was read from ``.dagman.out``, which is new, or was replaced."""
+        self.processes: list[Process] = []
         self.out_last_time: datetime | None = None
-        self.jobstate_last_epoch: float | None = None
         self.unknown_nodes: dict[str, datetime | None] = {}
         """Nodes in ``.dagman.out`` that the DAG file does not have, with their last times."""
         self.pending: dict[str, DagmanMessage] = {}
         """Nodes in DAGMan's newest list of those that it waits for."""
         self.lost: dict[str, DagmanMessage] = {}
         """Nodes whose jobs a restarted DAGMan did not find."""
-        self._out_submitted: dict[int, str] = {}
-        self._jobstate_submitted: dict[int, str] = {}
         self.out_times = OutTimes()
-        self._submission_times = SubmissionTimes()
-        self._clock_observations: list[ClockObservation] = []
+        self._out_submitted: dict[int, str] = {}
         self._runs: list[DagmanRun] | None = None
-        self.facts = WorkflowFacts(workflow)
+        for node, reports in self.node_reports.items():
+            self.node_reports[node] = tuple([each for each in reports if each.time is None])
+
+    def reset_jobstate(self) -> None:
+        """Reset what was read from the jobstate log, which is new, or was replaced."""
+        self.jobstate_started: list[tuple[float, int | None]] = []
+        self.jobstate_finished: list[tuple[float, int | None, int]] = []
+        """Ends in the jobstate log: seconds since 1970, return value, number of starts before."""
+        self.jobstate_last_epoch: float | None = None
+        self.submit_epochs: dict[int, float] = {}
+        self._jobstate_submitted: dict[int, str] = {}
+        for node, reports in self.node_reports.items():
+            self.node_reports[node] = tuple([each for each in reports if each.epoch is None])
 
     @property
     def is_top(self) -> bool:
@@ -439,26 +451,6 @@ class Dag:
             report = NodeReport(kind, line.time, value=line.value, text=text, cluster=cluster)
             self._add_report(name, report)
         return name
-
-    def reset_out(self) -> None:
-        """Reset what was read from ``.dagman.out``, which was replaced."""
-        self.processes = []
-        self._runs = None
-        self.unknown_nodes, self.pending, self.lost = {}, {}, {}
-        self.out_last_time = None
-        self.out_times = OutTimes()
-        self._out_submitted = {}
-        for node, reports in self.node_reports.items():
-            self.node_reports[node] = tuple([each for each in reports if each.time is None])
-
-    def reset_jobstate(self) -> None:
-        """Reset what was read from the jobstate log, which was replaced."""
-        self.jobstate_started, self.jobstate_finished = [], []
-        self.jobstate_last_epoch = None
-        self.submit_epochs = {}
-        self._jobstate_submitted = {}
-        for node, reports in self.node_reports.items():
-            self.node_reports[node] = tuple([each for each in reports if each.epoch is None])
 
     def apply_jobstate(self, entries: Iterable[JobstateLine]) -> set[str]:
         """Apply lines of the jobstate log; return the names of their nodes."""
