@@ -451,33 +451,28 @@ class JobAttributor:
     events or attribution changed since the records of jobs were made.
     """
 
-    def __init__(self, jobs: dict[JobKey, LoggedJob], log_stats: Mapping[str, LogStats]) -> None:
-        self.attributions: dict[JobKey, Attribution] = {}
+    def __init__(
+        self, jobs: dict[JobKey, LoggedJob], log_stats: Mapping[str, LogStats], groups: JobGroups
+    ) -> None:
         self.changed_jobs: set[JobKey] = set()
         self.reused_ids = ReusedJobIds()
         """Submissions of job ids (cluster and proc) that the schedd used more than once."""
         self._jobs = jobs
         self._log_stats = log_stats
-        self._dags: Mapping[str, Dag] = {}
-        self._nodes: dict[NodeKey, NodeRecord] = {}
-        self._groups: JobGroups
-        self.unproven = UnprovenJobs(self._dags, log_stats)
         self._procs: dict[int, list[JobKey]] = {}
-        self._provisional: set[JobKey] = set()
-        self._possible: dict[JobKey, set[NodeKey]] = {}
-        """The nodes to which each ambiguous job may belong."""
         self._scripts: dict[ScriptKey, Event] = {}
-        self._unassigned_scripts: dict[ScriptKey, Event] = {}
+        self.set_dags({}, {}, groups)
 
     def set_dags(
         self, dags: Mapping[str, Dag], nodes: dict[NodeKey, NodeRecord], groups: JobGroups
     ) -> None:
         """Set the DAGs and their nodes, and attribute all jobs again."""
         self._dags, self._nodes, self._groups = dags, nodes, groups
-        self.attributions = {}
+        self.attributions: dict[JobKey, Attribution] = {}
         self.unproven = UnprovenJobs(self._dags, self._log_stats)
-        self._provisional = set()
-        self._possible = {}
+        self._provisional: set[JobKey] = set()
+        self._possible: dict[JobKey, set[NodeKey]] = {}
+        """The nodes to which each ambiguous job may belong."""
         for key in self._jobs:
             self._attribute(key)
         self._unassigned_scripts = dict(self._scripts)
@@ -509,6 +504,7 @@ class JobAttributor:
         self, changed: Iterable[JobKey], with_evidence: AbstractSet[JobKey]
     ) -> set[NodeKey]:
         """Attribute changed jobs; return the nodes that gained, lost or have one."""
+        self.changed_jobs.update(changed)
         nodes: set[NodeKey] = set()
         grouped = False
         # Sorted, since the nodes of jobs of no DAG are made, named and listed in this order.

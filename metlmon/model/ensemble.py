@@ -131,7 +131,7 @@ class Ensemble:
         """Known ends of annexes in local time, by name in lower case; collectors forget them."""
         self._newest_of_replaced: datetime | None = None
         """Time of the newest event in logs that have been replaced."""
-        self._attributor = JobAttributor(self.jobs, self.log_stats)
+        self._attributor = JobAttributor(self.jobs, self.log_stats, self.groups)
         self.reused_ids = self._attributor.reused_ids
         self._naming_dags: dict[str, list[str]] = {}
         """The DAGs that name each sub-DAG, if any sub-DAG is named by several."""
@@ -243,7 +243,6 @@ class Ensemble:
             is_of_dagman = batch.dag in self.dags
         if batch.role is LogRole.DAGMAN and batch.dag in self.dags:
             self.offsets.observe(self.dags[batch.dag].clock_observations())
-        self._attributor.changed_jobs.update(affected.touched)
         nodes = affected.nodes
         nodes |= self._attributor.attribute_changed(affected.touched, affected.to_attribute)
         if is_of_dagman:
@@ -579,7 +578,6 @@ class Ensemble:
         if has_end:
             # Not before all events: a later process of this DAGMan repeats what was missed.
             self._remove_reported_jobs(dag_key, stream, affected)
-        self._attributor.changed_jobs.update(affected.touched)
         nodes = self._attributor.attribute_changed(affected.touched, affected.to_attribute)
         self._mark_changed(nodes | self._attributor.recheck(nodes))
 

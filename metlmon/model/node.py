@@ -714,20 +714,17 @@ class DagStates:
     """The states of some DAGs and of their nodes."""
 
     def __init__(self) -> None:
-        self._dags: Mapping[str, Dag] = {}
-        self._nodes: Mapping[NodeKey, NodeRecord] = {}
-        self._tables: dict[str, NodeStateTable] = {}
-        self.live = False
-        """As in the last call of :meth:`table`."""
-        self.sub_dags: Mapping[NodeKey, str] = {}
-        self._hosts: dict[str, set[NodeKey]] = {}
-        """By sub-DAG, the SUBDAG nodes that run it."""
+        self.set_dags({}, {})
 
     def set_dags(self, dags: Mapping[str, Dag], nodes: Mapping[NodeKey, NodeRecord]) -> None:
         """Set the DAGs and their nodes, and drop all states."""
         self._dags, self._nodes = dags, nodes
-        self._tables, self.live = {}, False
-        self.sub_dags, self._hosts = sub_dags(dags), {}
+        self._tables: dict[str, NodeStateTable] = {}
+        self.live = False
+        """As in the last call of :meth:`table`."""
+        self.sub_dags = sub_dags(dags)
+        self._hosts: dict[str, set[NodeKey]] = {}
+        """By sub-DAG, the SUBDAG nodes that run it."""
         for node, inner in self.sub_dags.items():
             self._hosts.setdefault(inner, set()).add(node)
 
