@@ -225,24 +225,23 @@ class Ensemble:
         """Apply a batch of events; return whether anything may have changed."""
         stats = self.log_stats.setdefault(batch.file, LogStats(batch.file, batch.role))
         events = self._localize(batch, stats)
+        affected, is_of_dagman = _Affected(), False
         if batch.role is not LogRole.DAGMAN:
             # Holds that removals prove, including removals after the cut.
             removals = [event for event in batch.events if event.number == 9]
             proven = lost_holds((event, self.clock.naive(event.time)) for event in removals)
             holds = [hold for hold in proven if self.cut is None or hold.time <= self.cut]
             events = with_holds(events, holds) if holds else events
-        is_of_dagman = False
-        affected = _Affected()
-        if batch.role is not LogRole.DAGMAN:
             self._apply_job_events(batch, events, affected)
             self._add_images(batch, affected)
             if stats.role is LogRole.NODES and batch.dag and stats.first and stats.last:
                 self._dag_logs[batch.dag].nodes_log_span = stats.first, stats.last
-        elif batch.dag is not None and (events or batch.images):
-            self._apply_dagman_events(batch.dag, batch, events)
-            is_of_dagman = batch.dag in self.dags
-        if batch.role is LogRole.DAGMAN and batch.dag in self.dags:
-            self.offsets.observe(self.dags[batch.dag].clock_observations())
+        elif batch.dag is not None:
+            if events or batch.images:
+                self._apply_dagman_events(batch.dag, batch, events)
+                is_of_dagman = batch.dag in self.dags
+            if batch.dag in self.dags:
+                self.offsets.observe(self.dags[batch.dag].clock_observations())
         nodes = affected.nodes
         nodes |= self._attributor.attribute_changed(affected.touched, affected.to_attribute)
         if is_of_dagman:
