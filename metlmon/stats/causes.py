@@ -245,7 +245,7 @@ def failures_of_runs(executions: Iterable[Execution]) -> set[tuple[JobId, dateti
     another run completed an epoch at the same site and GPU model: that execution ended after the
     start of the failed one, and started within :data:`SAME_HOURS` after its end.
     """
-    training = [entry for entry in executions if entry.training and not entry.dagman]
+    training = [entry for entry in executions if entry.training]
     completed = {entry.node_key for entry in training if entry.final}
     good = group_by((e for e in training if e.final), lambda e: (e.site, e.gpu))
     return {

@@ -127,7 +127,7 @@ def advise_requests(
         return sample
 
     for job in clipped.jobs:
-        if job.dagman or job.at_access_point:
+        if job.at_access_point:
             continue
         last = job.last_execution
         if (

@@ -111,7 +111,7 @@ def wall_seconds(stats_input: StatsInput) -> dict[str, float]:
     """
     ledger = stats_input.ledger
     alive = {dag.file for dag in stats_input.status.dags if dag.state in ALIVE}
-    jobs = [(job.key, job) for job in ledger.jobs if job.key is not None and not job.dagman]
+    jobs = [(job.key, job) for job in ledger.jobs if job.key is not None]
     jobs += [(run, job) for run, beside in ledger.jobs_beside.items() for job in beside]
     ends: dict[str, list[datetime | None]] = {}
     for key, job in jobs:

@@ -228,7 +228,7 @@ class SlotUse:
     def _waits(self, ledger: Ledger, next_epochs: Mapping[str, Epoch]) -> dict[int, list[_Wait]]:
         """The waits of all runs before their executions, and the ongoing ones, by group."""
         jobs = {job_key(job): job for job in ledger.jobs}
-        entries = [e for e in ledger.executions if e.training and not e.dagman]
+        entries = [e for e in ledger.executions if e.training]
         entries.sort(key=attrgetter("start"))
         ready: dict[str, datetime] = {}
         done: Counter[str] = Counter()
@@ -281,7 +281,7 @@ def _groups_of_targets(executions: Iterable[Execution]) -> dict[str | None, int]
     """The group of each target: targets whose epochs ran at common sites share slots."""
     sites: dict[str | None, set[str]] = defaultdict(set)
     for entry in executions:
-        if entry.training and not entry.dagman:
+        if entry.training:
             sites[entry.target].add(entry.site or "")
     groups: list[tuple[set[str], list[str | None]]] = []
     for target, own in sites.items():
