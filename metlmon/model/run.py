@@ -298,10 +298,8 @@ class RunState(Struct, frozen=True):
     epochs: dict[int, NodeKey]
     latest: NodeKey | None
     state: State
-    done: int
     inferred: int
-    skipped: int
-    states: Mapping[State, int]
+    states: Counter[State]
     failed: NodeKey | None = None
     abort: DagAbort | None = None
     ends_before: int | None = None
@@ -394,10 +392,8 @@ def resolve_run(
         epochs=epochs,
         latest=latest,
         state=state,
-        done=done,
         inferred=inferred,
-        skipped=skipped,
-        states=dict(counts),
+        states=counts,
         failed=failed,
         abort=abort,
         ends_before=next((n for n, s in node_states.items() if s.state not in DONE), None)
