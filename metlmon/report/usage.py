@@ -128,7 +128,7 @@ class ReportUsage:
         ]
         self.labels = _used(groups.by_label())
         self.profiles = profiles_in_window(ledger, window)
-        self.resources = resource_use(ledger, "site", window)
+        self.resources = resource_use(ledger, "site", window, ledger.measure)
         self.variation = epoch_variation(ledger, window)
         self.period = _unit(span, days=10, weeks=60)
         self.periods = tuple(

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from metlmon.eventlog.events import ResourceUsage, least_amount
 from metlmon.model.states import Outcome
-from metlmon.snapshot.records import HOUR, Execution, Ledger, job_key
+from metlmon.snapshot.records import HOUR, Execution, HourUnit, Ledger, job_key
 from metlmon.stats.totals import group_by, percentile
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
 from metlmon.text.formatting import UNKNOWN, request_amount, size
@@ -155,7 +155,7 @@ class ResourceGroup(Struct, frozen=True):
 class Resources(Struct, frozen=True):
     """What was used in ``window``: in ``total``, and in groups ``by`` an attribute.
 
-    Each value has up to three groups, one for each way to end; the values with most hours first.
+    Each value has up to three groups, one for each way to end; most GPU-hours first.
     """
 
     json_omits: ClassVar = frozenset({"as_of"})
@@ -172,8 +172,10 @@ class Resources(Struct, frozen=True):
         return next((each for each in self.total if each.ended is Ended.COMPLETED), None)
 
 
-def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> Resources:
-    """What executions used of what they requested, in groups."""
+def resource_use(
+    ledger: Ledger, by: By = "site", window: TimeWindow = ALL, unit: HourUnit = HourUnit.GPU
+) -> Resources:
+    """What executions used of what they requested, in groups; ``unit``: that of their order."""
     entries = [e for e in clip_ledger(ledger, window).executions if not e.at_access_point]
     usages = {job_key(job): job.usage for job in ledger.jobs}
     key_of: Callable[[Execution], str | None] = attrgetter("key" if by == "run" else by)
@@ -189,8 +191,7 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
         return (_group(key, name, end, by_end[end]) for end in Ended if end in by_end)
 
     keyed = group_by(entries, key_of)
-    seconds_of = ledger.measure.seconds
-    seconds = {key: sum(seconds_of(e) or 0.0 for e in group) for key, group in keyed.items()}
+    seconds = {key: sum(unit.seconds(e) or 0.0 for e in group) for key, group in keyed.items()}
     ordered = sorted(keyed, key=lambda key: (-seconds[key], key is None, key or ""))
     return Resources(
         as_of=ledger.as_of,
