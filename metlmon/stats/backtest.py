@@ -24,7 +24,6 @@ from metlmon.model.states import DONE
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.estimates import (
     Downtime,
-    DowntimeFunction,
     Forecast,
     counted_epochs,
     epoch_durations,
@@ -137,7 +136,7 @@ def backtest(final: StatsInput, input_at: Callable[[datetime], StatsInput]) -> B
     completions = _completion_times(final.ledger)
     moments = sorted(time for times in completions.values() for time in times)
     goals = {run: len(times) for run, times in completions.items()}
-    downtime_between = Downtime(final.ledger, final.status.dags).seconds_between
+    pauses = Downtime(final.ledger, final.status.dags)
     trials: list[Prediction] = []
     skipped: list[float] = []
     for share in SHARES if len(moments) > 1 else ():
@@ -149,7 +148,7 @@ def backtest(final: StatsInput, input_at: Callable[[datetime], StatsInput]) -> B
             outlook=outlook,
             ledger=stats_input.ledger,
             completions=completions,
-            downtime_between=downtime_between,
+            pauses=pauses,
         )
         trials += predictions
         if not predictions:
@@ -163,7 +162,7 @@ def _predictions(
     outlook: Forecast,
     ledger: Ledger,
     completions: dict[str, list[datetime]],
-    downtime_between: DowntimeFunction,
+    pauses: Downtime,
 ) -> list[Prediction]:
     """The predictions for the ensemble and its runs; for the ensemble only if a run has one."""
     trials: list[Prediction] = []
@@ -172,7 +171,7 @@ def _predictions(
         if run.remaining is None or not completions.get(run.key):
             continue
         end = completions[run.key][-1]
-        downtime = downtime_between(run.key, moment, end)
+        downtime = pauses.seconds_between(run.key, moment, end)
         actual = ledger.seconds_between(moment, end) - downtime
         predict = naive_predictions.get(run.key)
         if actual > 0:

@@ -57,7 +57,7 @@ from metlmon.stats.simulation import (
     Lifetime,
     gamma_quantile,
 )
-from metlmon.stats.slots import QueuedRun, SlotUse, seconds_within, simulate_queue
+from metlmon.stats.slots import QueuedRun, RunIntervals, SlotUse, simulate_queue
 from metlmon.stats.totals import group_by, quartiles
 from metlmon.text.record_json import Nullable
 
@@ -146,14 +146,10 @@ def time_after_as_of(ledger: Ledger, seconds: float) -> datetime | None:
         return None
 
 
-DowntimeFunction = Callable[[str, datetime, datetime], float]
-"""Returns the seconds of a run's downtime between two times."""
-
-
 def epoch_durations(
-    ledger: Ledger, epochs: Sequence[Epoch], downtime_between: DowntimeFunction | None = None
+    ledger: Ledger, epochs: Sequence[Epoch], pauses: RunIntervals | None = None
 ) -> list[Cycle]:
-    """The cycles of one run, including the one in progress, without its downtime."""
+    """The cycles of one run, including the one in progress, without its pauses."""
     now = ledger.as_of
     if now is None:
         return []
@@ -166,8 +162,8 @@ def epoch_durations(
             if is_done and first is not None and start > end:
                 start = first
             seconds = ledger.seconds_between(start, end)
-            if downtime_between is not None:
-                seconds = max(0.0, seconds - downtime_between(epoch.key, start, end))
+            if pauses is not None:
+                seconds = max(0.0, seconds - pauses.seconds_between(epoch.key, start, end))
             if seconds > 0 or not is_done:
                 cycles.append(
                     Cycle(
@@ -394,7 +390,7 @@ def _recency_weights(ledger: Ledger, entries: Sequence[Execution]) -> list[float
 DowntimeInterval = tuple[datetime, datetime]
 
 
-class Downtime:
+class Downtime(RunIntervals):
     """The downtime intervals of all runs of a ledger.
 
     Downtime does not count as epoch duration. A run is down while its DAG has no job in the queue
@@ -408,12 +404,10 @@ class Downtime:
 
     The starts of DAGMan runs come from DAGMan's files. Without these, one is inferred after a
     simultaneous removal of all jobs, and after the queue was empty for longer than :data:`LATENCY`.
-
-    ``intervals``: by run, sorted and apart from each other.
     """
 
     def __init__(self, ledger: Ledger, dags: Iterable[DagRow]) -> None:
-        self._ledger = ledger
+        super().__init__(ledger)
         submissions = {dag.file: dag.submissions for dag in dags}
         jobs = sorted((job for job in ledger.jobs if job.submitted is not None), key=_submitted)
         self._jobs = group_by(jobs, lambda job: job.dag)
@@ -422,16 +416,11 @@ class Downtime:
             for dag, dag_jobs in self._jobs.items()
         }
         self._dag_intervals: dict[frozenset[str | None], list[DowntimeInterval]] = {}
-        self.intervals: dict[str, list[DowntimeInterval]] = {}
         self._lost_work: dict[str, list[tuple[DowntimeInterval, Job]]] = {}
         self._done = {epoch.node_key for epoch in ledger.epochs if epoch.state in DONE}
         for run, run_jobs in group_by(jobs, lambda job: job.key).items():
             if run is not None:
                 self._add(run, run_jobs)
-
-    def seconds_between(self, run: str, start: datetime, end: datetime) -> float:
-        """Seconds of the run's downtime between two times."""
-        return seconds_within(self._ledger, self.intervals.get(run, ()), start, end)
 
     def interrupted_cycles(self, run: str) -> list[Cycle]:
         """The epochs of the run that were interrupted by a removal of its DAG."""
@@ -751,21 +740,17 @@ class _Estimator:
         }
         self.executions = ExecutionDurations(self.ledger)
         downtime = Downtime(self.ledger, stats_input.status.dags)
-        self.whole_cycles = self._cycles(downtime.seconds_between)
+        self.whole_cycles = self._cycles(downtime)
         times = [c.seconds for each in self.whole_cycles.values() for c in each if c.ended]
         self.median_cycle = median(times) if times else None
         self.stop_reasons = {run.key: self._stop_reason(run) for run in self.ledger.runs}
         self.slot_use = SlotUse(self.ledger, self._ready_epochs())
         # A run that is down may also wait for a slot: that time counts once.
-        pauses = {
-            run.key: merge_intervals(
-                chain(downtime.intervals.get(run.key, ()), self.slot_use.intervals.get(run.key, ()))
-            )
-            for run in self.ledger.runs
-        }
-        self.cycles = self._cycles(
-            lambda run, start, end: seconds_within(self.ledger, pauses[run], start, end)
-        )
+        pauses = RunIntervals(self.ledger)
+        for run in self.ledger.runs:
+            both = downtime.intervals[run.key] + self.slot_use.intervals[run.key]
+            pauses.intervals[run.key] = merge_intervals(both)
+        self.cycles = self._cycles(pauses)
         for key, reason in self.stop_reasons.items():
             if reason is not None:
                 # A stopped run's open cycle says nothing about the durations of the others.
@@ -775,9 +760,9 @@ class _Estimator:
         ]
         self.model = DurationModel([*chain.from_iterable(self.cycles.values()), *interrupted])
 
-    def _cycles(self, pause_between: DowntimeFunction) -> dict[str, list[Cycle]]:
+    def _cycles(self, pauses: RunIntervals) -> dict[str, list[Cycle]]:
         return {
-            run.key: epoch_durations(self.ledger, self.epochs[run.key], pause_between)
+            run.key: epoch_durations(self.ledger, self.epochs[run.key], pauses)
             for run in self.ledger.runs
         }
 

@@ -619,7 +619,7 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
         # Waits of runs for each other show in the slots of the pool.
         if entry.wait is not None:
             began = entry.start - timedelta(seconds=entry.wait + (entry.transfer or 0.0))
-            wait = entry.wait - slot_use.seconds_waited(entry.key or "", began, entry.start)
+            wait = entry.wait - slot_use.seconds_between(entry.key or "", began, entry.start)
             wait = max(0.0, wait) / HOUR
         left = slot_end(entry, jobs.get(job_key(entry)))
         if left is not None and left != entry.end:
@@ -667,6 +667,6 @@ def _waits(
         pool = pools.get(job.target) or ResourcePool(job.target)
         if job.target in pools or name not in POOL_TARGETS:
             waited = ledger.seconds_between(since, until)
-            waited -= slot_use.seconds_waited(job.key or "", since, until)
+            waited -= slot_use.seconds_between(job.key or "", since, until)
             waited = max(0.0, waited) / HOUR
             yield Observation(pool=pool, seen=until, wait=waited, started=False)

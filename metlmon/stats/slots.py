@@ -181,12 +181,29 @@ def _order(waits: Sequence[_Wait]) -> StartOrder:
     return max(StartOrder, key=lambda order: agreed[order])
 
 
-class SlotUse:
-    """The slots that runs wait for, and how long each has waited.
+class RunIntervals:
+    """``intervals`` of runs by their keys, sorted and apart from each other."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.intervals: defaultdict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
+
+    def seconds_between(self, run: str, start: datetime, end: datetime) -> float:
+        """The seconds of the run's intervals between two times."""
+        intervals = self.intervals[run]
+        first = bisect_right(intervals, start, key=itemgetter(1))
+        last = bisect_left(intervals, end, first, key=itemgetter(0))
+        return sum(
+            self._ledger.seconds_between(max(since, start), min(until, end))
+            for since, until in intervals[first:last]
+        )
+
+
+class SlotUse(RunIntervals):
+    """The slots that runs wait for, and when each waited for one that another run had.
 
     ``slots``, ``orders``: by group of targets; targets without a limit are in none of these.
-    ``disconnected``: runs whose execution is disconnected and has no slot. ``intervals``: when a
-    run waited for a slot that another run had, by run.
+    ``disconnected``: runs whose execution is disconnected and has no slot.
     """
 
     def __init__(self, ledger: Ledger, next_epochs: Mapping[str, Epoch] | None = None) -> None:
@@ -195,11 +212,10 @@ class SlotUse:
         Ready runs that DAGMan has not submitted yet may be among them; by default those with an
         idle job.
         """
+        super().__init__(ledger)
         self.slots: dict[int, int] = {}
         self.orders: dict[int, StartOrder] = {}
         self._groups = _groups_of_targets(ledger.executions)
-        self.intervals: dict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
-        self._ledger = ledger
         self.disconnected: set[str] = set()
         as_of = ledger.as_of
         if as_of is None:
@@ -220,10 +236,6 @@ class SlotUse:
         """The group of targets that share limited slots; None where there is no limit."""
         number = self._groups.get(target)
         return number if number in self.slots else None
-
-    def seconds_waited(self, run: str, start: datetime, end: datetime) -> float:
-        """Seconds between two times in which a run waited for a slot that another run had."""
-        return seconds_within(self._ledger, self.intervals.get(run, ()), start, end)
 
     def _waits(self, ledger: Ledger, next_epochs: Mapping[str, Epoch]) -> dict[int, list[_Wait]]:
         """The waits of all runs before their executions, and the ongoing ones, by group."""
@@ -254,18 +266,6 @@ class SlotUse:
             if epoch.target in self._groups and ready_since is not None:
                 by_group[self._groups[epoch.target]].append(_Wait(run, ready_since, done[run]))
         return by_group
-
-
-def seconds_within(
-    ledger: Ledger, intervals: Sequence[tuple[datetime, datetime]], start: datetime, end: datetime
-) -> float:
-    """The seconds of intervals, sorted and apart from each other, that lie between two times."""
-    first = bisect_right(intervals, start, key=itemgetter(1))
-    last = bisect_left(intervals, end, first, key=itemgetter(0))
-    return sum(
-        ledger.seconds_between(max(since, start), min(until, end))
-        for since, until in intervals[first:last]
-    )
 
 
 def slot_end(entry: Execution, job: Job | None) -> datetime | None:

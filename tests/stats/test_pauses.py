@@ -149,7 +149,7 @@ def test_last_epoch_trained_again_by_a_second_dag_begins_with_it(is_done: bool) 
     builder = read_ensemble(dags, log, post, out=outs).builder()
     ledger = builder.ledger()
     downtime = Downtime(ledger, builder.status().dags)
-    cycles = epoch_durations(ledger, counted_epochs(ledger)["u"], downtime.seconds_between)
+    cycles = epoch_durations(ledger, counted_epochs(ledger)["u"], downtime)
     assert [cycle.seconds / HOUR for cycle in cycles] == ([1, 1] if is_done else [1, 2])
 
 
@@ -189,7 +189,7 @@ def test_cycles_and_pauses_add_up_to_the_life_of_a_run(removed: tuple[Ensemble, 
     made = recorded(removed[1])
     found = Downtime(made.ledger, made.status.dags)
     for run, epochs in counted_epochs(made.ledger).items():
-        cycles = epoch_durations(made.ledger, epochs, found.seconds_between)
+        cycles = epoch_durations(made.ledger, epochs, found)
         first, last = epochs[0].first_submitted, epochs[-1].completed
         assert first is not None
         assert last is not None
