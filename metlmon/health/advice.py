@@ -176,6 +176,7 @@ _ONE_OFF: Final = "Nothing to do: HTCondor queues the job again"
 _ONE_OFF_HOST: Final = f"{_ONE_OFF}; if it comes back, leave the host out"
 
 SEE_OUTPUT: Final = "See in the job's output why"
+REMOVE_CAUSE: Final = "Remove the cause: HTCondor starts the job again, and it gets no further"
 
 VACATE_STEPS: Final[Mapping[int, str]] = MappingProxyType(
     {

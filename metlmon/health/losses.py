@@ -16,15 +16,23 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from metlmon.health.advice import KIND_ADVICE, QUOTA, RESUBMIT_JOBS, SEE_OUTPUT, VACATE_STEPS
+from metlmon.health.advice import (
+    KIND_ADVICE,
+    QUOTA,
+    REMOVE_CAUSE,
+    RESUBMIT_JOBS,
+    SEE_OUTPUT,
+    VACATE_STEPS,
+)
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group, make_entry, short_cause, shorten
 from metlmon.health.holds import Holds
 from metlmon.health.nodes import Failures
 from metlmon.health.removals import BY_DAGMAN, Removals
-from metlmon.health.types import HealthEntry
+from metlmon.health.types import HealthEntry, Severity
+from metlmon.model.job_events import JobKey
 from metlmon.model.reasons import ANNEX_EXPIRED, is_expiry, with_common_numbers
-from metlmon.model.states import EVICTIONS, Outcome
+from metlmon.model.states import ACTIVE, EVICTIONS, Outcome
 from metlmon.snapshot.records import HOUR, Execution, job_key
 from metlmon.stats.causes import QUOTA_REASON, USER_VACATE_CODES
 from metlmon.stats.totals import group_by
@@ -38,6 +46,12 @@ trainings of minutes, the limit is a quarter of their duration."""
 
 MIN_RUNS: Final = 3
 """Minimum runs that lose their jobs together at one site: fewer may be a coincidence."""
+
+MIN_QUICK_ENDS: Final = 5
+"""Executions in a row that HTCondor ended early for one reason: the next ones will end likewise."""
+
+QUICK_SECONDS: Final = 60.0
+"""Duration of an execution that ended before it could do anything."""
 
 MAX_EVICTIONS: Final = 3
 """Mass evictions at one site that get entries of their own; more become one entry."""
@@ -258,10 +272,12 @@ def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[Health
     reasons: dict[str, set[str | None]] = defaultdict(set)
     passed = {job_key(n.job) for n in facts.ledger.epochs if ended and n.job and n.overruled}
     strays = {job_key(job) for job in facts.strays_failed if facts.is_last_of_run(job)}
+    repeated = _ended_repeatedly(facts)
     errors = facts.stats_input.job_files.errors.jobs
     for entry in ended:
         kind = "job-failed" if entry.outcome is Outcome.FAILED else "evicted"
-        cause, is_open = entry.cause or "", job_key(entry) in strays
+        is_repeated = (job_key(entry), entry.cause) in repeated
+        cause, is_open = entry.cause or "", job_key(entry) in strays or is_repeated
         error = errors.get(job_key(entry)) if entry.outcome is Outcome.FAILED else None
         line = error.line if error is not None else None
         if error is not None and line is not None:
@@ -275,7 +291,9 @@ def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[Health
             steps = (step,) if step is not None else KIND_ADVICE[kind][0]
             if is_passed:
                 steps = (SEE_OUTPUT,)
-            if is_open:
+            if is_repeated:
+                steps = (REMOVE_CAUSE,)
+            elif is_open:
                 cure = line.advice if line is not None else None
                 steps = (cure or SEE_OUTPUT, RESUBMIT_JOBS)
             group = groups[kind, cause, entry.code, is_open] = Group(
@@ -288,11 +306,28 @@ def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[Health
                 reason=entry.reason if line is None else line.text,
                 error_file=error.file if error is not None and line is not None else None,
             )
+            group.severity = Severity.BLOCKED if is_repeated else None
         group.add_execution(entry, facts.seconds_of(entry))
         reasons[cause].add(entry.reason)
     for (_, cause, _, _), group in groups.items():
-        text = shorten(with_common_numbers(cause, reasons[cause]))
-        yield group.entry(text=text or "no reason logged")
+        text = with_common_numbers(cause, reasons[cause]) or "no reason logged"
+        again = "starts and ends at once, again and again: " if group.severity else ""
+        yield group.entry(text=shorten(f"{again}{text}"))
+
+
+def _ended_repeatedly(facts: HealthFacts) -> set[tuple[JobKey, str | None]]:
+    """The jobs in the queue whose last executions all ended at once, with their common cause."""
+    found = set()
+    for job in facts.ledger.jobs:
+        if len(job.executions) < MIN_QUICK_ENDS or job.state not in ACTIVE:
+            continue
+        if job.executions[-1].seconds >= QUICK_SECONDS or facts.is_over(job.dag):
+            continue
+        newest = [e for e in job.executions if e.end is not None][-MIN_QUICK_ENDS:]
+        is_quick = all(e.outcome in EVICTIONS and e.seconds < QUICK_SECONDS for e in newest)
+        if is_quick and len({e.cause for e in newest}) == 1:
+            found.add((job_key(job), newest[-1].cause))
+    return found
 
 
 def end_of(execution: Execution) -> datetime:

@@ -55,12 +55,8 @@ class EventLog:
         self.add("001", cluster, text, hours)
 
     def end(self, cluster: int, value: int = 0, hours: float = 2.0) -> None:
-        self.add(
-            "005",
-            cluster,
-            f"Job terminated.\n\t(1) Normal termination (return value {value})",
-            hours,
-        )
+        text = f"Job terminated.\n\t(1) Normal termination (return value {value})"
+        self.add("005", cluster, text, hours)
 
     def evict(self, cluster: int, code: int, reason: str, hours: float = 2.0) -> None:
         text = f"Job was evicted. Code {code} Subcode 0\n\tReason: {reason}"

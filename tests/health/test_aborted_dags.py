@@ -62,12 +62,8 @@ def aborted(
             log.end(job, value if how == "job" else 0, hours=1)
     if how == "POST":
         lines.append(f"POST Script of node {node} failed with status {value}")
-        log.add(
-            "016",
-            job,
-            f"POST Script terminated.\n\t(1) Normal termination (return value {value})\n"
-            f"    DAG Node: {node}",
-        )
+        text = f"POST Script terminated.\n\t(1) Normal termination (return value {value})\n"
+        log.add("016", job, f"{text}    DAG Node: {node}")
     if how == "PRE":
         lines.append(f"PRE Script of node {node} failed with status {value}")
         log.time = datetime(2026, 1, 1, 12)

@@ -561,6 +561,19 @@ def test_halt_that_ends_dagman_is_its_reason(tmp_path: Path) -> None:
     assert (entry.text, entry.steps) == (HALTED, (RESUBMIT,))
 
 
+def test_job_without_an_end_was_removed_with_its_dag(tmp_path: Path) -> None:
+    end = ("09:12:00 Received SIGUSR1", f"09:12:00 {EXIT}2")
+    health = health_of(dagdir(tmp_path, ONE, *submitted("a", 7), *end).reader().snapshot_builder())
+    assert only(health, "removed-by-user").text == "removed with its DAG"
+
+
+def test_dagman_out_without_its_beginning_has_the_end(tmp_path: Path) -> None:
+    made = Dagdir(tmp_path, ONE)
+    made.write("run.dag.dagman.out", f"{DAY} 09:15:01 {EXIT}1\n")
+    (dag,) = made.reader(live=False).snapshot_builder().status().dags
+    assert dag.state is DagState.FAILED
+
+
 def test_old_log_has_its_year(shared: Shared, tmp_path: Path) -> None:
     for file in shared("cases/year-of-an-old-log").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

@@ -291,6 +291,17 @@ def test_end_of_a_dag_is_one_entry(
     assert health.runs_stopped == health.runs_total
 
 
+def test_failed_final_node_is_named_after_the_cause(tmp_path: Path) -> None:
+    dag = "JOB a a.sub\nFINAL z a.sub\nSCRIPT POST z end.sh $DAG_STATUS $FAILED_COUNT\n"
+    log = Log().submit(78, "z").terminate(78, 0).post(78, "z", 1)
+    dagdir = Dagdir(tmp_path, dag)
+    dagdir.write("a.log", Log().submit(77, "a").terminate(77, 1).data + log.data)
+    dagdir.write("run.dag.dagman.out", Out().start("09:00:00").exit(1, at="23:00:01").data)
+    first, last = health_of(dagdir).open_entries
+    assert (first.severity, last.severity) == (Severity.STOPPED, Severity.COSTLY)
+    assert last.steps[0] == "Run it by hand to see why: ./end.sh 2 1"
+
+
 # --- sites --------------------------------------------------------------------------------------
 
 
@@ -327,6 +338,25 @@ def test_host_that_loses_every_job(tmp_path: Path) -> None:
     assert entry.text.startswith("broken.anvil.example.org: 9 starts, 0 epochs")
     assert (entry.site, entry.act) == ("Anvil", "exclude-host")
     assert entry.host == "broken.anvil.example.org"
+
+
+@pytest.mark.parametrize(
+    ("hours", "more", "is_open"), [(0.01, 0, True), (0.01, 1, False), (0.1, 0, False)]
+)
+def test_job_that_ends_at_once_again_and_again(
+    tmp_path: Path, hours: float, more: int, *, is_open: bool
+) -> None:
+    """Unless it runs for longer now."""
+    log = EventLog()
+    cluster = log.submit(NODE)
+    for _ in range(6):
+        log.execute(cluster)
+        log.add("007", cluster, "Shadow exception!\n\tError from slot1@c1: no program", hours)
+    if more:
+        log.execute(cluster)
+        log.submit("run1-train_epoch0", more)
+    entry = only(of_log(tmp_path, log), "evicted", is_open=is_open)
+    assert entry.text.startswith("starts and ends at once, again and again: ") == is_open
 
 
 def test_hours_of_a_black_hole_include_other_entries(tmp_path: Path) -> None:

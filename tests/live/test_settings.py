@@ -161,13 +161,8 @@ def test_every_error_has_its_line_and_key(dagdir: Path) -> None:
         "[metrics]\ngoal = 'least'\n\n[gpu_aliases]\n'RTX \"A\"' = 1\n"
     )
     result = [(each.line, each.key) for each in load_configuration(dagdir).problems]
-    assert result == [
-        (2, "tz"),
-        (8, "site"),
-        (10, "site.nam"),
-        (13, "metrics.goal"),
-        (16, 'gpu_aliases.RTX "A"'),
-    ]
+    expected = [(2, "tz"), (8, "site"), (10, "site.nam"), (13, "metrics.goal")]
+    assert result == [*expected, (16, 'gpu_aliases.RTX "A"')]
     with pytest.raises(InputError, match=r"\(line 2\); 4 more: metlmon config validate$"):
         load_settings(dagdir)
 

@@ -107,13 +107,8 @@ def test_gateway_accepts_and_runs_the_project(
     assert (task["name"], task["run_id"]) == ("ensemble", run["run_id"])
     ((context, description),) = gateway.accepted
     assert description.user_subject == USER
-    assert description.backend_config == {
-        "job_name": "ensemble",
-        "nodes": 1,
-        "cpus-per-task": 1,
-        "mem": "2048",
-        "gres": "gpu:2",
-    }
+    requests = {"nodes": 1, "cpus-per-task": 1, "mem": "2048", "gres": "gpu:2"}
+    assert description.backend_config == {"job_name": "ensemble", **requests}
     assert "--run-id" in Path(str(context["files"]["mltf_cmd.sh"])).read_text()
 
     payload = tmp_path / "payload"

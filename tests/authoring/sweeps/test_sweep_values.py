@@ -62,13 +62,8 @@ def test_ranges_agree_with_exact_fractions(
 
 
 def test_lists_may_have_words_numbers_and_quoted_commas() -> None:
-    assert values('adam, sgd,"a, b" , \'it"s\', "\\"q\\""', "w.dag:2") == (
-        "adam",
-        "sgd",
-        "a, b",
-        'it"s',
-        '"q"',
-    )
+    found = values('adam, sgd,"a, b" , \'it"s\', "\\"q\\""', "w.dag:2")
+    assert found == ("adam", "sgd", "a, b", 'it"s', '"q"')
     assert values("1", "w.dag:2") == ("1",)
     assert values("big model, small one", "w.dag:2") == ("big model", "small one")
     assert values('"1 to 5 by 1"', "w.dag:2") == ("1 to 5 by 1",)
@@ -76,12 +71,8 @@ def test_lists_may_have_words_numbers_and_quoted_commas() -> None:
 
 def test_as_gives_a_label() -> None:
     found = labelled_values('0.001 as low, "a, b" AS both, 0.1, such as this', "w.dag:2")
-    assert [(each.text, each.label) for each in found] == [
-        ("0.001", "low"),
-        ("a, b", "both"),
-        ("0.1", None),
-        ("such", "this"),
-    ]
+    expected = [("0.001", "low"), ("a, b", "both"), ("0.1", None), ("such", "this")]
+    assert [(each.text, each.label) for each in found] == expected
 
 
 @pytest.mark.parametrize(
