@@ -19,7 +19,7 @@ from metlmon.health.types import Severity
 from metlmon.model.job_events import JobKey, NodeKey
 from metlmon.model.node import SERVICE_REMOVAL_REASON
 from metlmon.model.reasons import find_policy
-from metlmon.model.states import State
+from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Execution, Hold, Job, NodeFault, job_key, submission_key
 from metlmon.snapshot.row_text import policy_remover, policy_words
 
@@ -40,6 +40,7 @@ class Removal(NamedTuple):
     with_dag: bool = False
 
 
+WITH_DAG: Final = Removal("removed-by-user", "removed with its DAG", with_dag=True)
 AFTER_DAG: Final = Removal("ended-early", "removed when its DAG had ended")
 
 
@@ -146,6 +147,10 @@ class Removals:
         row = self._facts.dags.get(job.dag or "")
         dag_reason = row.removal if row is not None else None
         removal = removal_of(job.removal, dag_reason, self._facts.exited)
+        has_no_end = not job.removal and row is not None and job.ended == row.ended
+        if has_no_end and row is not None and row.state is DagState.REMOVED:
+            # No log has its end: it left the queue with its DAGMan, at the latest.
+            removal = WITH_DAG if dag_reason is None else removal_of("DAG Removed:", dag_reason)
         abort = self._facts.ledger.aborts.get(job.in_dag or "")
         if abort is not None and (removal.with_dag or abort.precedes(job.ended)):
             removal = Removal("ended-early", f"removed by DAGMan: ABORT-DAG-ON of {abort.node[1]}")

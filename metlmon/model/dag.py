@@ -419,6 +419,10 @@ class Dag:
         if line.cluster is not None:
             named = (p for p in reversed(self.processes) if p.cluster in (None, line.cluster))
             process = next(named, None)
+        if process is None and not self.processes:
+            # Its beginning was cut, or is in a file that was renamed (.dagman.out.old).
+            process = Process(None, line.cluster)
+            self.processes.append(process)
         if process is None:
             return
         process.ended, process.end, process.status = True, line.time, line.value
