@@ -137,16 +137,20 @@ class Failures:
         """Count the epochs that the failures block.
 
         A failed node that is not an epoch and blocks nothing, such as an evaluation, stops nothing;
-        nor does a job of no DAG beside DAGs.
+        nor does a job of no DAG beside DAGs, or a FINAL node beside other failures.
         """
         blocked, has_runs = self._facts.blocked, self._facts.has_runs
+        special = self._facts.status.special_nodes
+        last = {node.node_key for node in special if node.kind == "final"}
         for group in self._groups.values():
             before = len(blocked.explained)
             group.blocked = sum(blocked.take(fault) for fault in group.faults)
             stops = group.blocked or len(blocked.explained) > before
             of_no_dag = bool(self._facts.dags) and not any(fault.dag for fault in group.faults)
             trains = any(fault.training for fault in group.faults)
-            if of_no_dag or (has_runs and not stops and not trains):
+            # A FINAL node runs after all others, and often fails because one of them did.
+            follows = len(self._groups) > 1 and all(f.node_key in last for f in group.faults)
+            if of_no_dag or follows or (has_runs and not stops and not trains):
                 group.severity = Severity.COSTLY
 
     def entries(self) -> Iterator[HealthEntry]:

@@ -773,10 +773,22 @@ class SnapshotBuilder:
             part=failure.part if failure is not None else None,
             reason=failure.text if failure is not None else None,
             error=failure.error if failure is not None else None,
-            script=_script_command(node, failure.part, tried, state.job) if failure else None,
+            script=self._script(key, failure.part, tried) if failure else None,
             failed_ancestor=(key[0], state.failed_ancestor) if state.failed_ancestor else None,
             subdag=self.subdag_key(key),
         )
+
+    def _script(self, key: NodeKey, part: str, tried: int) -> str | None:
+        """The command line of the script that failed; for a FINAL node, as DAGMan calls it."""
+        states, node = self.derivation.states, self.derivation.nodes[key].node
+        macros: dict[str, str] = {}
+        if node.kind is NodeKind.FINAL:
+            others = (states[o] for o in states if o[0] == key[0] and o != key)
+            found = Counter(state.state for state in others)
+            macros["$FAILED_COUNT"] = str(found[State.FAILED])
+            if found[State.FAILED] and not found[State.REMOVED]:
+                macros["$DAG_STATUS"] = "2"
+        return _script_command(node, part, tried, states[key].job, macros)
 
     def dag_description(self, previous: Nodes | None = None) -> DagDescription:
         """The description of the DAGs of a snapshot.
@@ -837,16 +849,19 @@ def _expand_macros(name: str | None, job: LoggedJob) -> str | None:
     return _PROCESS.sub(str(job.proc), _CLUSTER.sub(str(job.cluster), name))
 
 
-def _script_command(node: Node, part: str, tried: int, job: LoggedJob | None) -> str | None:
+def _script_command(
+    node: Node, part: str, tried: int, job: LoggedJob | None, of_dag: Mapping[str, str]
+) -> str | None:
     """The command line of the script that failed, for a shell in the DAG file's directory.
 
     DAGMan splits it at blanks, replaces words that are macros, and starts it in the directory of
-    the node. ``tried``: the number of tries of the node.
+    the node. ``tried``: the number of tries of the node. ``of_dag``: the values of macros that
+    depend on the other nodes.
     """
     script = {"pre": node.pre, "post": node.post}.get(part)
     if script is None:
         return None
-    macros = {"$JOB": node.name, "$NODE": node.name, "$MAX_RETRIES": str(node.retries)}
+    macros = {"$JOB": node.name, "$NODE": node.name, "$MAX_RETRIES": str(node.retries), **of_dag}
     if tried:
         macros["$RETRY"] = str(tried - 1)
     if job is not None:
