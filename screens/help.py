@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
 from metlmon.pool.types import DAG_ACTS, PLACE_ACTS, RUN_ACTS, PoolAction
 from metlmon.snapshot.row_text import PAUSED, REQUESTED, STOPPED
-from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Symbol
+from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Colour, Symbol
 from metlmon.text.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap, wrap_parts
 from screens.actions import HELP_CELLS, SCOPES, TABS, Action, actions_of
 from screens.base.screens import DocumentScreen, beside, heading
@@ -190,14 +192,12 @@ def _signs() -> list[Line]:
     lines += [row(STATES[state], meaning) for state, meaning in STATE_MEANINGS.items()]
     lines += [(), line(" ", ("How an execution ended", BOLD))]
     lines += [row(sign, "") for sign in OUTCOMES.values()]
+    lines += [(), line(" ", ("Other", BOLD))]
+    between = replace(STATES[State.COMPLETED], word=BETWEEN)
+    lines += [row(between, "its next epoch is not submitted yet")]
     lines += [row(STALLED, "no sign of life for too long")]
     lines += [row(STOPPED, "its gate ended the run early")]
     lines += [row(PAUSED, "its gate keeps the next epoch waiting")]
     lines += [row(REQUESTED, "to stop, pause or go elsewhere")]
-    lines += [(), line(" ", ("Other", BOLD))]
-    lines.append(line("  A ≠ B", ("    it runs at A, though it was meant for B", DIM)))
-    over = STATES[State.COMPLETED].glyph
-    meaning = "its latest epoch is done, the next is not submitted yet"
-    lines.append(line(f"  {over} {BETWEEN}  ", (meaning, DIM)))
-    lines.append(line("  → B      ", ("it is meant for B, and at no site now", DIM)))
-    return lines
+    lines += [row(Symbol("≠", "A ≠ B", Colour.PLAIN), "it runs at A, though it was meant for B")]
+    return [*lines, row(Symbol("→", "→ B", Colour.GREY), "it is meant for B, and at no site now")]

@@ -871,7 +871,9 @@ def advice_line(
     if room is None:
         return candidates[0] + keys
     if entry is not None:
-        ways = [act_keys(entry), act_keys(replace(entry, act_when=brief_moment(entry)))]
+        # The step before it names the DAG.
+        brief_when = entry.act_when and entry.act_when.replace("the DAG", "it")
+        ways = [act_keys(entry), act_keys(replace(entry, act_when=brief_when))]
         fitting = (text + way for text in candidates[:2] for way in ways)
         keys = act_keys(entry, brief=True)
         if (whole := next((each for each in fitting if width(each) <= room), None)) is not None:
@@ -886,11 +888,6 @@ def advice_line(
 def with_open_key(steps: Sequence[str], key: str = "[enter]", see: str = SEE_OUTPUT) -> list[str]:
     """The steps, with the key that leads to the output of jobs where they are to be seen."""
     return [f"{see} {key}" if step == SEE_OUTPUT else step for step in steps]
-
-
-def brief_moment(entry: HealthEntry) -> str | None:
-    """When the act of an entry is possible, where the step before it names the DAG."""
-    return entry.act_when and entry.act_when.replace("the DAG", "it")
 
 
 def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = False) -> list[Line]:

@@ -93,9 +93,8 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
     else:
         no_runs = "no node of these DAGs is called …-train_epochN" if status.dags else "no job"
         out.print(f"No runs: {no_runs}.")
-    reasons = list(_reason_lines(status))
-    if reasons:
-        out.print(*reasons)
+    for reason in _reason_lines(status):
+        out.print(reason)
     _print_warnings(out, status)
 
 

@@ -92,6 +92,13 @@ def test_sections_are_listed_and_found_by_prefix(capsys: Captured) -> None:
     assert "'weather'; there are daily work, screens, keys" in capsys.readouterr().err
 
 
+def test_section_is_drawn_for_a_terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metlmon.cli.commands.help.is_terminal", lambda: True)
+    printed = text_output("help", capsys, "screens")
+    assert "|" not in printed
+    assert max(map(len, printed.splitlines())) <= 100
+
+
 def test_columns_of_the_overview_are_explained(capsys: Captured) -> None:
     printed = text_output("help", capsys, "columns")
     for column in runs.columns([], every=True):

@@ -10,6 +10,7 @@ from typing import Any
 
 from metlmon.cli import Exit
 from metlmon.cli.arguments import load_module
+from metlmon.cli.output import is_terminal, terminal_width
 from metlmon.errors import InputError
 
 COLUMNS = "Columns"
@@ -35,12 +36,26 @@ def help(options: argparse.Namespace) -> int:
         return Exit.OK
     for title, text in guide.items():
         if title.lower().startswith(options.topic.lower()):
-            print(f"{title}\n\n{text}")
+            _print_section(title, text)
             if title == COLUMNS:
                 _print_columns()
             return Exit.OK
     topics = ", ".join(title.lower() for title in guide)
     raise InputError(f"no section of the guide begins with {options.topic!r}; there are {topics}")
+
+
+def _print_section(title: str, text: str) -> None:
+    """A section as it is in the guide; for a terminal wrapped, with its tables drawn."""
+    if not is_terminal():
+        print(f"{title}\n\n{text}")
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+    from rich.theme import Theme
+
+    # Rich's own style of code is on black, also where the terminal is light.
+    console = Console(theme=Theme({"markdown.code": "cyan"}), width=min(terminal_width(), 100))
+    console.print(Markdown(f"**{title}**\n\n{text}", code_theme="ansi_light", hyperlinks=False))
 
 
 def _print_columns() -> None:
