@@ -420,6 +420,10 @@ class DagdirReader:
         changed = self.ensemble.apply(batch)
         stats = self.ensemble.log_stats[reader.log.name]
         stats.bytes = reader.follower.size
+        if warnings and self.as_of is not None:
+            naive, as_of = self.ensemble.clock.naive, self.as_of
+            later = [event.line for event in batch.events if naive(event.time) > as_of]
+            warnings = tuple(each for each in warnings if not later or each.line < later[0])
         for warning in warnings:
             self._add_warning(stats, warning)
         return changed
@@ -582,7 +586,8 @@ class DagdirReader:
         )
         for reader in self._logs.values():
             may_be_cut = not live and reader.at_end and reader.follower.unread_bytes
-            if may_be_cut and reader.unparsed_text().strip():
+            is_read_whole = self.ensemble.offsets.first_later is None
+            if may_be_cut and is_read_whole and reader.unparsed_text().strip():
                 text = "the log ends in the middle of an event, which is not counted"
                 at = reader.log.name, reader.position.line
                 notices.append(Notice("unterminated-event", *at, text))

@@ -15,6 +15,7 @@ from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.replay import Replay
 from metlmon.model.states import DagState
+from tests.conftest import Shared
 from tests.support.recordings import FIXTURES, read_all
 from tests.support.replay_pieces import replay_pieces
 
@@ -51,12 +52,9 @@ def warned(reader: DagdirReader) -> list[str]:
     return [n.text for n in reader.snapshot_builder().notices() if n.kind == "undated"]
 
 
-RESCUED = [
-    # Before, in and between the three DAGMans, and at the seconds of the rescue files.
-    *("2026-11-21T09:43:00", "2026-11-21T09:43:20", "2026-11-21T09:43:21"),
-    *("2026-11-21T09:43:40", "2026-11-21T09:44:01", "2026-11-21T09:44:02"),
-    *("2026-11-21T09:44:10", "2026-11-21T09:44:17", "2026-11-21T12:00:00"),
-]
+# Before, in and between the three DAGMans, and at the seconds of the rescue files.
+TIMES = "09:43:00 09:43:20 09:43:21 09:43:40 09:44:01 09:44:02 09:44:10 09:44:17 12:00:00"
+RESCUED = [f"2026-11-21T{time}" for time in TIMES.split()]
 
 OTHERS = ("jobstate.log", ".status")
 RESCUES = (".rescue001", ".rescue002")
@@ -118,8 +116,15 @@ def test_past_is_that_of_the_files_then(tmp_path: Path, name: str) -> None:
         then = tmp_path / str(piece.order)
         Replay(pieces, then, 1.0).write_until(piece.time)
         both = [read(path, str(piece.time)).snapshot_builder() for path in (FIXTURES / name, then)]
-        rows = [[b.job_rows(), *(b.run_view(r.key) for r in b.status().runs)] for b in both]
+        rows = [[*b.job_rows(), *map(b.run_view, b.runs.by_key), *b.notices()] for b in both]
         assert rows[0] == rows[1], piece.time
+
+
+def test_log_that_is_damaged_later_has_no_warning_yet(shared: Shared) -> None:
+    torn = read(FIXTURES / "health" / "dag-failed", "2026-11-23T23:25:03")
+    glued = read(shared("examples/metl-aws"), "2025-11-05T05:30:22")
+    for reader in (torn, glued):
+        assert not list(reader.snapshot_builder().notices())
 
 
 def test_dagman_log_and_jobstate_log_are_one_dagman(tmp_path: Path) -> None:
