@@ -601,6 +601,12 @@ class DagdirReader:
             dag = reader.log.dag
             if dag is not None and dag not in self.ensemble.dags and reader.position.offset:
                 missing.setdefault(dag, reader.log.name)
+        if missing:
+            # DAGMAN_DEFAULT_NODE_LOG may name the log of a DAG that is here differently.
+            for key, found in self.ensemble.attributions.items():
+                if found.proven and found.dag and key in self.ensemble.jobs:
+                    for dag in self.ensemble.jobs[key].nodes_logs:
+                        missing.pop(dag, None)
         return [
             Notice(
                 "missing-dag",
