@@ -39,8 +39,12 @@ RUN_THE_REST: Final = (
 """For a DAG that is done, which leaves no rescue file."""
 DAG_IS_DONE: Final = "Nothing to resubmit: its DAG is done"
 PUT_RESCUE_BACK: Final = "Put the rescue file back"
+RECOVER: Final = (
+    "Run condor_submit_dag -update_submit: DAGMan, which was removed on hold, has written no "
+    "rescue file, and recovers from its nodes.log"
+)
 GENERAL_STEPS: Final = frozenset(
-    {RELEASE, RESUBMIT, RESUBMIT_JOBS, RUN_THE_REST, DAG_IS_DONE, PUT_RESCUE_BACK}
+    {RELEASE, RESUBMIT, RESUBMIT_JOBS, RUN_THE_REST, DAG_IS_DONE, PUT_RESCUE_BACK, RECOVER}
 )
 """Steps that many causes have in common."""
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.health.advice import DAG_IS_DONE, RESUBMIT, RESUBMIT_JOBS, RUN_THE_REST
+from metlmon.health.advice import DAG_IS_DONE, RECOVER, RESUBMIT, RESUBMIT_JOBS, RUN_THE_REST
 from metlmon.health.facts import HealthFacts
 from metlmon.health.holds import Holds
 from metlmon.health.lineage import broken_chains
@@ -140,6 +140,9 @@ def _with_moment(entry: HealthEntry, facts: HealthFacts) -> HealthEntry:
         ran_all = all(dag.nodes_done == dag.nodes_total for dag in dags.values())
         end = DAG_IS_DONE if ran_all else RUN_THE_REST
         steps = tuple(end if step == RESUBMIT else step for step in entry.steps)
+        return replace(entry, act=None, steps=steps)
+    if dags and all(dag.interrupted for dag in dags.values()):
+        steps = tuple(RECOVER if step == RESUBMIT else step for step in entry.steps)
         return replace(entry, act=None, steps=steps)
     moments = [_resubmittable(dag) for dag in dags.values()]
     return replace(entry, act_when=moments[0]) if moments and all(moments) else entry

@@ -226,6 +226,12 @@ class DagmanRun(Struct):
         return self.end or self.next_start
 
     @property
+    def interrupted(self) -> bool:
+        """Whether it was removed while no process of it ran: it has written no rescue file."""
+        last = self.processes[-1] if self._job_ended and self.processes else None
+        return last is not None and last.restarts and last.crash is None
+
+    @property
     def crash_loop(self) -> CrashLoop | None:
         """The newest crashes with one message, at least two in a row.
 

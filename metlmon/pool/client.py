@@ -474,7 +474,7 @@ class PoolClient:
         if os.path.lexists(lock):
             return (
                 f"{lock.name} is there: its DAGMan has not ended, or was broken off; if none "
-                "runs anywhere, condor_submit_dag lets a new one recover"
+                "runs anywhere, condor_submit_dag -update_submit lets a new one recover"
             )
         for job in self._connection.dagmans():
             if runs_file(job, path):

@@ -324,7 +324,10 @@ def _resubmit_refusal(dag: DagRow) -> str | None:
     # Whether its DAGMan is still queued is checked when the action is performed: the snapshot
     # may predate its end.
     if dag.rescue is None and dag.nodes_done:
-        return "there is no rescue file to continue from, and some nodes are done"
+        return (
+            "there is no rescue file to continue from, and some nodes are done; if its .lock file "
+            "is there, condor_submit_dag -update_submit lets a new DAGMan recover"
+        )
     return None
 
 

@@ -191,6 +191,7 @@ class SnapshotBuilder:
                 hold=dagman_run.hold if dagman_run and state is DagState.HELD else None,
                 nodes_unknown=counts.unknown,
                 crashes=dagman_run.crash_loop if dagman_run and state in ALIVE else None,
+                interrupted=dagman_run is not None and dagman_run.interrupted,
                 removal=dagman_run.job.removal if dagman_run and dagman_run.job else None,
                 abort=self.derivation.aborts.get(dag.key),
                 other_states=+self.derivation.sums.runless_states.get(dag.key, Counter()),

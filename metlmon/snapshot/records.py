@@ -855,7 +855,8 @@ class DagRow(Struct, frozen=True):
     job was removed. ``abort``: the ABORT-DAG-ON that ended it. ``exited``: clusters of DAGMan's own
     job that ended by themselves. ``crashes``: DAGMan crashes again and again at the same place.
     ``other_states``: its nodes of no run, without SERVICE nodes, by state. ``continued``: later
-    DAGs have all epochs of its runs that it left undone.
+    DAGs have all epochs of its runs that it left undone. ``interrupted``: DAGMan was removed while
+    it was on hold, and has written no rescue file.
     """
 
     file: str
@@ -879,6 +880,7 @@ class DagRow(Struct, frozen=True):
     crashes: CrashLoop | None = None
     other_states: Mapping[State, int] = {}
     continued: bool = False
+    interrupted: bool = False
 
     @property
     def is_lower_bound(self) -> bool:

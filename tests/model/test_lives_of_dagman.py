@@ -9,6 +9,7 @@ import pytest
 
 from metlmon.cli import Exit
 from metlmon.cli.exit_conditions import exit_condition
+from metlmon.health.advice import RECOVER
 from metlmon.health.build import make_health
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
@@ -181,6 +182,10 @@ def test_held_dagman_is_alive_and_has_its_reason() -> None:
     assert (dag.ended, result.derivation.is_unfinished()) == (None, True)
     assert exits(result, "failed") is exits(result, "all") is None
     assert exits(result, "held") is Exit.HELD
+    removed = begun(100, "09:00:00").hold(100, at="10:00:00").remove(100)
+    builder = read_ensemble(DAG, removed, out=out).builder()
+    (entry,) = make_health(stats_input(builder)).open_entries
+    assert (builder.status().dags[0].interrupted, entry.steps) == (True, (RECOVER,))
     log.release(100, at="11:00:00")
     assert row(read_ensemble(DAG, log, out=out)).state is DagState.RESTARTING
     log.execute(100, gpus=None, at="11:00:00")
