@@ -130,6 +130,16 @@ class NodeState(Struct, frozen=True, gc=False):
     aborts: bool = False
     unless_exit: bool = False
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether DAGMan has not read the end of its job."""
+        return self.failure is not None and self.failure.part == "lost"
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether no file says if the node is done; False if its DAGMan waits for a lost end."""
+        return self.state is State.UNKNOWN and not self.is_lost
+
 
 class PostResult(Struct, frozen=True):
     """Result of a POST script (016).
@@ -188,12 +198,6 @@ class NodeRecord(Struct, gc=False):
     own_state: NodeState | None = None
     state: NodeState | None = None
     component: Component | None = None
-
-
-def is_unknown(state: NodeState) -> bool:
-    """Whether no file says if the node is done; False if its DAGMan waits for a lost end."""
-    lost = state.failure is not None and state.failure.part == "lost"
-    return state.state is State.UNKNOWN and not lost
 
 
 def submission_result(record: NodeRecord) -> SubmissionResult | None:

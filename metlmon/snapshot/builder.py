@@ -38,7 +38,6 @@ from metlmon.model.node import (
     effective_counts,
     effective_parents,
     end_in_utc,
-    is_unknown,
     matches_node_count,
     missing_rescue,
     reported_totals,
@@ -477,7 +476,7 @@ class SnapshotBuilder:
         unknown = [
             key
             for key in run_state.epochs.values()
-            if State.UNKNOWN in run_state.states and is_unknown(derivation.states[key])
+            if State.UNKNOWN in run_state.states and derivation.states[key].is_unknown
         ]
         return Run(
             key=run.key,

@@ -594,7 +594,7 @@ class Derivation:
                 dag = self.dags[key[0]]
                 counts.failed += has_failed(node_state, dag.aborted and dag.facts.has_final)
             # The result of a lost node is known: DAGMan has not done it.
-            counts.unknown -= _is_lost(node_state) and node_state.state is State.UNKNOWN
+            counts.unknown -= node_state.is_lost and node_state.state is State.UNKNOWN
 
     def _set_state(self, memo: NodeMemo, node_state: NodeState) -> None:
         """Set the state of a node, and put it into the sets of nodes to which it belongs."""
@@ -620,7 +620,7 @@ class Derivation:
             is_unlogged = _may_run(node)
         lacks_slot = any(job.lacks_hours for job in self.node_jobs(record.key))
         for nodes, is_one in (
-            (self.faulty, state in FAULTY or _is_lost(node_state)),
+            (self.faulty, state in FAULTY or node_state.is_lost),
             (self.overruled, is_overruled),
             (self._unlogged, is_unlogged),
             (self._without_slot, lacks_slot),
@@ -835,11 +835,6 @@ class Derivation:
 
     def _top(self, dag_key: str) -> str:
         return self.dags[dag_key].top
-
-
-def _is_lost(state: NodeState) -> bool:
-    """Whether DAGMan has not read the end of the node's job."""
-    return state.failure is not None and state.failure.part == "lost"
 
 
 def _may_run(node: Node) -> bool:
