@@ -117,18 +117,12 @@ class Backtest(Struct, frozen=True):
     @property
     def ensemble(self) -> BacktestSummary:
         """The predictions for the whole ensemble."""
-        return BacktestSummary.of(self.ensemble_predictions())
+        return BacktestSummary.of([each for each in self.predictions if each.key is None])
 
     @property
     def runs(self) -> BacktestSummary:
         """The predictions for single runs."""
-        return BacktestSummary.of(self.run_predictions())
-
-    def ensemble_predictions(self) -> list[Prediction]:
-        return [trial for trial in self.predictions if trial.key is None]
-
-    def run_predictions(self) -> list[Prediction]:
-        return [trial for trial in self.predictions if trial.key is not None]
+        return BacktestSummary.of([each for each in self.predictions if each.key is not None])
 
 
 def backtest(final: StatsInput, input_at: Callable[[datetime], StatsInput]) -> Backtest:

@@ -59,8 +59,8 @@ def of_all(tests: Iterable[Backtest]) -> tuple[list[Prediction], list[Prediction
     whole: list[Prediction] = []
     runs: list[Prediction] = []
     for tested in tests:
-        whole += tested.ensemble_predictions()
-        runs += tested.run_predictions()
+        whole += [each for each in tested.predictions if each.key is None]
+        runs += [each for each in tested.predictions if each.key is not None]
     return whole, runs
 
 
@@ -109,7 +109,7 @@ def test_pauses_are_not_part_of_the_truth(generated: dict[str, Path]) -> None:
     final = recorded(generated["removed"]).ledger
     ends = {run: max(e.completed for e in epochs if e.completed is not None)
             for run, epochs in counted_epochs(final).items()}  # fmt: skip
-    for trial in tested.run_predictions():
+    for trial in (each for each in tested.predictions if each.key is not None):
         assert trial.key is not None
         wall = (ends[trial.key] - trial.moment).total_seconds()
         assert trial.actual + trial.downtime == wall

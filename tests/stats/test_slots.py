@@ -93,7 +93,7 @@ def test_intervals_hold_when_runs_take_turns(tmp_path: Path) -> None:
     kind = SlotLimited(24, 31, (3, 2), "submission", 0.5, 0.05, of_runs=0.1, lost=0.0, gap=3)
     directory = written(kind, 17, tmp_path)
     replayed = backtest(recorded(directory), lambda moment: recorded(directory, moment))
-    whole = replayed.ensemble_predictions()
+    whole = [each for each in replayed.predictions if each.key is None]
     assert len(whole) == 3
     assert all(each.covered for each in whole)
     error = BacktestSummary.of(whole).error_median
