@@ -954,7 +954,7 @@ class Status(Struct, frozen=True):
     PROVISIONER, SERVICE and FINAL nodes and, in ensembles with runs, nodes of no run.
     ``nodes_unlogged``: nodes that ran, or were submitted, but have no execution in any log here, or
     one without the GPUs of its slot (DAGMan's own log), so that their GPU-hours are missing.
-    ``jobs_queued``: jobs in the queue, without DAGMan's own and, beside DAGs, those of none of them;
+    ``jobs_queued``: jobs in the queue, without DAGMan's own and, beside DAGs, those of none;
     ``jobs_running``: those that run.
     """
 
