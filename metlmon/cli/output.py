@@ -65,7 +65,12 @@ def print_message(text: str, subject: str = "") -> None:
     from metlmon.redact import redact_secrets
 
     message = shorten_words(redact_secrets(subject) + redact_secrets(text))
-    print(f"metlmon: {plain(message, LONGEST_MESSAGE)}", file=sys.stderr, flush=True)
+    message = f"metlmon: {plain(message, LONGEST_MESSAGE)}"
+    if sys.stderr is not None and sys.stderr.isatty():
+        from textwrap import fill
+
+        message = fill(message, terminal_width(), break_long_words=False, break_on_hyphens=False)
+    print(message, file=sys.stderr, flush=True)
 
 
 @contextmanager
