@@ -35,6 +35,9 @@ RESCUE_LINE: Final = (
     "Give the node back its name in the DAG file, or remove the line of the rescue file",
     RESUBMIT,
 )
+PROVISIONER_IS_DONE: Final = "DAGMan ran nothing: the rescue file marks its PROVISIONER DONE"
+PROVISIONER_LINE: Final = ("Remove the DONE line of the PROVISIONER from the rescue file", RESUBMIT)
+_NOTHING_RAN: Final = "DAG finished but not all nodes are complete"
 _OF_RESCUE_FILE: Final = re.compile(r"\.rescue\d{3,} \(line \d+\)")
 
 PARTS: Final = {"pre": "script-failed", "post": "script-failed", "submit": "submit-failed"}
@@ -362,13 +365,26 @@ def _ended_dag(
             group.add_runs(runs)
             return
     undone = row.nodes_total - row.nodes_done - row.nodes_unknown
+    error = _dagman_error(facts, row.file) if row.state is DagState.FAILED else None
+    if error is not None and error.startswith(_NOTHING_RAN) and _has_provisioner(facts, row):
+        # Seen with HTCondor 23.9.6: what failed before was not tried again.
+        yield _dag_entry(
+            facts,
+            row,
+            "dag-failed",
+            PROVISIONER_IS_DONE,
+            blocked=blocked,
+            runs=tuple(runs),
+            steps=PROVISIONER_LINE,
+            reason=error,
+        )
+        return
     if not blocked and (explained or undone <= 0 or row.state is DagState.DONE):
         return
     if row.state is DagState.DONE and facts.has_runs and not blocked:
         return
     nodes = f"{count(undone, 'node')} not done"
     if row.state is DagState.FAILED:
-        error = _dagman_error(facts, row.file)
         text = error or f"{row.file} failed: {nodes}"
         if row.abort is not None:
             text = f"{row.file} failed: {row.abort.text} (ABORT-DAG-ON), {nodes}"
@@ -404,6 +420,11 @@ def _ended_dag(
             reason=row.removal,
             policy=policy,
         )
+
+
+def _has_provisioner(facts: HealthFacts, row: DagRow) -> bool:
+    nodes = facts.status.special_nodes
+    return any(node.dag == row.file and node.kind == "provisioner" for node in nodes)
 
 
 def _dagman_error(facts: HealthFacts, file: str) -> str | None:

@@ -11,6 +11,7 @@ from metlmon.cli import Exit
 from metlmon.dagman.dagman_out import HALTED
 from metlmon.health.advice import RESUBMIT
 from metlmon.health.build import make_health
+from metlmon.health.nodes import PROVISIONER_IS_DONE, PROVISIONER_LINE
 from metlmon.health.types import Health, Severity
 from metlmon.model.job import JobHistory
 from metlmon.model.states import DagState, Outcome, State
@@ -312,7 +313,6 @@ def crashes(number: int, last: str = CRASH, hour: int = 10) -> list[str]:
 def test_repeated_crashes_of_dagman_are_reported(shared: Shared, capsys: Captured) -> None:
     path = shared("cases/dagman-crashes-again-and-again")
     builder = read_dagdir(path, live=False)
-
     entry = only(health_of(builder), "dag-crashes")
     assert "node->_queuedNodeJobProcs >= 0" in entry.text
     assert entry.severity is Severity.STOPPED
@@ -553,6 +553,14 @@ def test_end_of_dagman_has_the_explaining_line(tmp_path: Path, lines: tuple[str,
     assert "node b" in only(health_of(reader.snapshot_builder()), "dag-failed").text
 
 
+def test_rescue_file_with_a_provisioner_runs_nothing(tmp_path: Path) -> None:
+    """Recorded with HTCondor 23.9.6, until the line is removed from the rescue file."""
+    error = "09:15:00 ERROR: DAG finished but not all nodes are complete -- checking for a cycle..."
+    made = dagdir(tmp_path, ONE + "PROVISIONER p p.sub\n", error, f"09:15:01 {EXIT}1")
+    entry = only(health_of(made.reader(live=False).snapshot_builder()), "dag-failed")
+    assert (entry.text, entry.steps) == (PROVISIONER_IS_DONE, PROVISIONER_LINE)
+
+
 def test_halt_that_ends_dagman_is_its_reason(tmp_path: Path) -> None:
     """Recorded: with nothing in the queue a halted DAGMan writes a rescue file and exits."""
     halted = "09:15:00 DAG is halted because halt file run.dag.halt exists"
@@ -578,7 +586,6 @@ def test_old_log_has_its_year(shared: Shared, tmp_path: Path) -> None:
     for file in shared("cases/year-of-an-old-log").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     status = read_dagdir(tmp_path).status()
-
     (dag,) = status.dags
     assert (dag.state, dag.nodes_done, dag.nodes_failed) == (DagState.FAILED, 5, 5)
     assert status.as_of == datetime(2019, 4, 4, 4, 11, 9)
