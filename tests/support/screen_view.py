@@ -160,6 +160,10 @@ class RunningApp:
         # A new size waits for a timer.
         self.app._check_resize()
         await self.pilot.pause()
+        # What a worker has found may start another one.
+        while not all(worker.is_finished for worker in self.app.workers):
+            await settled(self.app)
+            await self.pilot.pause()
         screen = self.app.screen
         screen._compositor.render_update(screen_stack=self.app._background_screens)
 
