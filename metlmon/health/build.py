@@ -30,7 +30,7 @@ from metlmon.health.trainings import configuration_changes, diverged_runs
 from metlmon.health.transfers import stalled_transfers
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
-from metlmon.model.states import ALIVE, ENDED, FAILED_JOB, DagState
+from metlmon.model.states import ALIVE, ENDED, FAILED_JOB, DagState, State
 from metlmon.snapshot.records import DagRow, Status
 from metlmon.snapshot.row_text import run_labels
 
@@ -71,7 +71,9 @@ def _is_unlogged(status: Status) -> bool:
     """Whether jobs may be in the queue although the logs here have no event of any job."""
     logs = [log for log in status.logs if not log.file.endswith(".dagman.log")]
     running = any(dag.submissions and dag.state not in ENDED for dag in status.dags)
-    return running and not any(log.events for log in logs)
+    # DAGMan may have begun a moment ago.
+    begun = any(n for state, n in status.node_states.items() if state is not State.WAITING)
+    return running and begun and not any(log.events for log in logs)
 
 
 def _entries(facts: HealthFacts) -> Iterator[HealthEntry]:

@@ -12,7 +12,7 @@ from metlmon.dagman.dagman_out import HALTED
 from metlmon.health.advice import RESUBMIT
 from metlmon.health.build import make_health
 from metlmon.health.nodes import PROVISIONER_IS_DONE, PROVISIONER_LINE
-from metlmon.health.types import Health, Severity
+from metlmon.health.types import UNLOGGED, Health, Severity
 from metlmon.model.job import JobHistory
 from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -637,3 +637,11 @@ def test_dagmans_files_give_the_year(tmp_path: Path, name: str, text: str, log: 
         datetime(2019, 12, 31, 23, 50),
         datetime(2020, 1, 1, 0, 10),
     ]
+
+
+def test_absent_event_log_counts_once_a_job_was_submitted(tmp_path: Path) -> None:
+    (tmp_path / "w.dag").write_text("JOB a a.sub\n")
+    for jobs in ((), submitted("a", 104)):
+        (tmp_path / "w.dag.dagman.out").write_text(out_of(*jobs))
+        headline = health_of(read_dagdir(tmp_path)).headline
+        assert (headline.text == UNLOGGED) is bool(jobs)
