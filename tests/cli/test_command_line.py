@@ -80,7 +80,7 @@ def test_other_words_are_not_times(text: str) -> None:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_sections_are_listed_and_found_by_prefix(capsys: Captured) -> None:
+def test_sections_are_found_by_prefix(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = text_output("help", capsys)
     for title in sections(GUIDE.read_text()):
         assert f"  {title.lower()}\n" in printed
@@ -90,9 +90,6 @@ def test_sections_are_listed_and_found_by_prefix(capsys: Captured) -> None:
     assert "## " not in printed
     assert main(["help", "weather"]) == 2
     assert "'weather'; there are daily work, screens, keys" in capsys.readouterr().err
-
-
-def test_section_is_drawn_for_a_terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metlmon.cli.commands.help.is_terminal", lambda: True)
     printed = text_output("help", capsys, "screens")
     assert "|" not in printed

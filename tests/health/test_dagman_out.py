@@ -643,5 +643,4 @@ def test_absent_event_log_counts_once_a_job_was_submitted(tmp_path: Path) -> Non
     (tmp_path / "w.dag").write_text("JOB a a.sub\n")
     for jobs in ((), submitted("a", 104)):
         (tmp_path / "w.dag.dagman.out").write_text(out_of(*jobs))
-        headline = health_of(read_dagdir(tmp_path)).headline
-        assert (headline.text == UNLOGGED) is bool(jobs)
+        assert (health_of(read_dagdir(tmp_path)).headline.text == UNLOGGED) is bool(jobs)
