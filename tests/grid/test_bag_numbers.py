@@ -272,9 +272,8 @@ def test_json_has_all_figures(bag: Bag, capsys: Captured) -> None:
     assert (result["total"], result["done"]) == (bag.total, bag.done)
     assert result["states"] == {str(state): n for state, n in bag.states.items()}
     assert result["durations"]["median"] == bag.durations.median  # type: ignore[union-attr]
-    assert (
-        result["remaining"]["low"] <= result["remaining"]["median"] <= result["remaining"]["high"]
-    )
+    remaining = result["remaining"]
+    assert remaining["low"] <= remaining["median"] <= remaining["high"]
     assert [each["node"] for each in result["stragglers"]] == [s.node for s in bag.stragglers]
     assert len(result["shards"]) == 240
     assert result["hours"]["total"] == pytest.approx(bag.totals.hours.total)

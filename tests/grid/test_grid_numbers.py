@@ -79,11 +79,8 @@ def test_best_of_a_cell_is_the_best_written_value(found: Grid) -> None:
 
 def test_progress_of_cells_adds_up(basis: StatsInput, found: Grid) -> None:
     result = found.progress
-    assert (
-        result.points
-        == result.finished + result.active + result.idle + result.needs_action + result.waiting
-        == 30
-    )
+    states = result.finished, result.active, result.idle, result.needs_action, result.waiting
+    assert result.points == sum(states) == 30
     assert result.epochs_total == 180
     assert result.epochs_done == sum(sweeps.reached(n) for n in range(30))
     assert result.epochs_done == sum(run.epochs_done for run in basis.status.runs)

@@ -70,9 +70,8 @@ def test_counts_agree_with_the_events(name: str, since: datetime) -> None:
     assert total(changes, ChangeKind.RELEASED) == events["013"]
     assert total(changes, ChangeKind.REMOVED) == events["009"]
     assert total(changes, ChangeKind.FAILED) == events["005!"]
-    assert (
-        total(changes, ChangeKind.DONE, ChangeKind.FINISHED, ChangeKind.JOB_DONE) == events["005"]
-    )
+    ended = total(changes, ChangeKind.DONE, ChangeKind.FINISHED, ChangeKind.JOB_DONE)
+    assert ended == events["005"]
     assert all(change.first > since for change in changes.changes)
     kinds = [change.kind for change in changes.changes]
     assert kinds == [kind for kind in ChangeKind for _ in range(kinds.count(kind))], "trouble first"
