@@ -66,7 +66,7 @@ def test_command_of_mlflow_is_valid_in_the_shell(project: Path, tmp_path: Path) 
 # --- mlflow run . -b metlmon ----------------------------------------------------------------
 
 
-def raises_failure(match: str = "") -> Any:
+def raises_failure(match: str | None = None) -> Any:
     """``pytest.raises`` for MLflow's error of a run."""
     from mlflow.projects import ExecutionException
 
