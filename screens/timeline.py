@@ -392,7 +392,7 @@ class TimelineScreen(ListScreen):
         if moment is not None:
             self.cursor_seconds = present.position_of(moment)
         displayed = present if moment is None else self.context.stats.value(timeline) or present
-        filtered = self.filter_rows(present.lanes, _text)
+        filtered = self.filter_rows(present.drawn_lanes, _text)
         self._names = _lane_names(present.lanes)
         names = 2 + max((5, *map(width, self._names.values())))
         window = self._window(present, self.app.size.width - MARGIN - names - GAP - 1)
@@ -406,7 +406,7 @@ class TimelineScreen(ListScreen):
         columns = [TableColumn("RUN", names), TableColumn(time_axis, window.cells)]
         rows = self._rows(filtered, displayed, names, cursor, known_until, roomy)
         empty = empty_text("", "No DAG here has runs.")
-        if present.lanes:
+        if present.drawn_lanes:
             empty = empty_text("No run has this text.", "[esc] clears")
         self.table.show(columns, rows, empty)
         chart_lines: list[Line] = [()] * chart_height
@@ -444,7 +444,7 @@ class TimelineScreen(ListScreen):
     ) -> list[Line]:
         room = self.app.size.width - 2
         window = self._view.window if self._view is not None else full_window(timeline, 1)
-        note = self.note_line(len(filtered), len(timeline.lanes), [scale(window)])
+        note = self.note_line(len(filtered), len(timeline.drawn_lanes), [scale(window)])
         cursor = self._cursor(timeline)
         selected = next((lane for lane in filtered if lane.key == self.table.cursor), None)
         doing: Line = ()

@@ -480,7 +480,7 @@ class PoolClient:
             if runs_file(job, path):
                 return f"its DAGMan is in the queue, job {job.cluster}.{job.proc}"
         if rescue is None and dag.nodes_done:
-            return "there is no rescue file to continue from, and some nodes are done"
+            return "it has no rescue file to continue from, and some nodes are done"
         return None
 
 

@@ -276,7 +276,7 @@ def _dag_preview(act: PoolAction, snapshot: QueueSnapshot, dag: DagRow) -> Actio
         effect += (
             f"; continues from rescue file {dag.rescue}"
             if dag.rescue
-            else "; there is no rescue file, so it begins at the beginning"
+            else "; without a rescue file, it begins at the beginning"
         )
     else:
         refused = refused or _dagman_refusal(dag, snapshot)
@@ -325,7 +325,7 @@ def _resubmit_refusal(dag: DagRow) -> str | None:
     # may predate its end.
     if dag.rescue is None and dag.nodes_done:
         return (
-            "there is no rescue file to continue from, and some nodes are done; if its .lock file "
+            "it has no rescue file to continue from, and some nodes are done; if its .lock file "
             "is there, condor_submit_dag -update_submit lets a new DAGMan recover"
         )
     return None

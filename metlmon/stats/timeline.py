@@ -205,6 +205,11 @@ class Timeline(Struct, frozen=True):
     between: Callable[[datetime, datetime], float] = plain_seconds
 
     @property
+    def drawn_lanes(self) -> tuple[Lane, ...]:
+        """The lanes, without that of the jobs of no run if none of these took time."""
+        return tuple(lane for lane in self.lanes if lane.key != NO_RUN or lane.spans)
+
+    @property
     def mean_jobs(self) -> float | None:
         """The mean number of concurrent jobs; None for an empty timeline."""
         return self.job_seconds / self.seconds if self.seconds else None

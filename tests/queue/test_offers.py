@@ -185,7 +185,7 @@ def test_job_newer_than_the_answer_is_not_refused() -> None:
         (
             PoolAction.RESUBMIT,
             dag(DagState.FAILED, cluster=8),
-            "there is no rescue file to continue from, and some nodes are done; if its .lock file "
+            "it has no rescue file to continue from, and some nodes are done; if its .lock file "
             "is there, condor_submit_dag -update_submit lets a new DAGMan recover",
         ),
         (PoolAction.RESUBMIT, dag(DagState.FAILED, cluster=8, nodes_done=0), None),

@@ -245,7 +245,9 @@ def test_jobs_of_no_run_have_a_lane() -> None:
     assert made.lanes[0].spans == ()
     assert [span.job for span in made.lanes[1].spans] == [(7, 0)]
     brief = replace(execution(8, 9, 9, Outcome.GOOD), key=None)
-    assert build_timeline(ledger([dagman], [brief], as_of=9)).lanes[1].key == NO_RUN
+    timeline = build_timeline(ledger([dagman], [brief], as_of=9))
+    assert [lane.key for lane in timeline.lanes] == ["a", NO_RUN]
+    assert [lane.key for lane in timeline.drawn_lanes] == ["a"]
 
 
 def test_earlier_time_does_not_reverse_the_axis() -> None:

@@ -352,7 +352,7 @@ def _timeline_lines(data: Timeline, period_shown: TimeWindow, cells: int) -> Ite
             nothing = f"No job was in the queue: {window_text(period_shown)}."
         yield line(nothing)
         return
-    names = [plain(lane.run, NAME_CELLS) for lane in data.lanes]
+    names = [plain(lane.run, NAME_CELLS) for lane in data.drawn_lanes]
     indent = max([len(name) for name in names] + [len("99 GPUs")]) + 2
     window = full_window(data, max(20, cells - indent - 1))
     yield line(f"{period(data.first, data.last)}   {duration(data.seconds)}")
@@ -361,7 +361,7 @@ def _timeline_lines(data: Timeline, period_shown: TimeWindow, cells: int) -> Ite
         yield totals(data)
     yield ()
     yield line((" " * indent + axis(data, window).rstrip(), DIM))
-    for name, lane in zip(names, data.lanes, strict=True):
+    for name, lane in zip(names, data.drawn_lanes, strict=True):
         cells_of_lane = cell_characters(lane_cells(lane, window))
         yield line(f"{name:<{indent}}") + _cells(cells_of_lane)
         yield line((" " * indent + epoch_labels(lane, window), DIM))
