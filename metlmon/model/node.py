@@ -125,7 +125,7 @@ class NodeState(Struct, frozen=True, gc=False):
     superseded: bool = False
     submitted: datetime | None = None
     failure: NodeFailure | None = None
-    failed_ancestor: str | None = None
+    failed_ancestor: NodeKey | None = None
     can_retry: bool = False
     aborts: bool = False
     unless_exit: bool = False
@@ -696,10 +696,8 @@ def tries(dag: Dag, record: NodeRecord) -> tuple[int, bool]:
         return run_start is None or time is None or time >= run_start
 
     submissions = sum(map(in_this_run, result.submit_times if result is not None else ()))
-    reports = [
-        report for report in dag.node_reports.get(record.node.name, ()) if report.epoch is None
-    ]
-    reports = [report for report in reports if in_this_run(report.time)]
+    reported = dag.node_reports.get(record.node.name, ())
+    reports = [each for each in reported if each.epoch is None and in_this_run(each.time)]
     retry = max(
         (report.value or 0 for report in reports if report.kind is MessageKind.RETRYING), default=0
     )
@@ -781,6 +779,7 @@ class DagStates:
             aborted=dag.aborted,
             evidence=evidence,
             status=dag.status,
+            failed_host=self._failed_host(dag),
         )
         table = self._tables.get(dag_key)
         if table is None or not table.is_valid or table.inputs != inputs:
@@ -810,6 +809,16 @@ class DagStates:
             return None
         done = not any(self._nodes[host].node.post for host in hosts) and succeeds_with_all(dag)
         return UnrecordedEvidence(done=done, recorded=False, has_ended=True)
+
+    def _failed_host(self, dag: Dag) -> tuple[datetime, NodeKey] | None:
+        """Since when, and by which failed node, no SUBDAG node can run this sub-DAG."""
+        failed: list[tuple[datetime, NodeKey]] = []
+        for host in self._hosts.get(dag.key, ()):
+            state = self._nodes[host].state or NodeState(State.WAITING)
+            if state.state is not State.FUTILE and (dag.has_run() or not has_failed(state)):
+                return None
+            failed.append((state.since or datetime.min, state.failed_ancestor or host))
+        return min(failed, default=None)
 
     def _state_of_sub_dag(self, key: NodeKey) -> NodeState | None:
         """The state of a SUBDAG node by the nodes of its sub-DAG; None if none of them ran.
@@ -897,7 +906,7 @@ class Inputs(NamedTuple):
 
     ``alive``: its DAGMan has not ended. ``done``: the nodes that a file marks ``DONE``.
     ``fresh_start``, ``last_fresh_start``, ``aborted``, ``status``: as in :class:`Dag`.
-    ``evidence``: that about unrecorded nodes.
+    ``evidence``: that about unrecorded nodes. ``failed_host``: as in :class:`DagStates`.
     """
 
     alive: bool
@@ -907,6 +916,7 @@ class Inputs(NamedTuple):
     aborted: bool
     evidence: UnrecordedEvidence | None
     status: StatusFile | None
+    failed_host: tuple[datetime, NodeKey] | None
 
 
 class NodeStateTable:
@@ -948,8 +958,8 @@ class NodeStateTable:
     def aborts(self) -> dict[str, NodeState]:
         """The states of the nodes that returned the value of their ABORT-DAG-ON."""
         names = self._dag.facts.aborting if self._dag.key != NO_DAG else ()
-        states = {name: state for name in names if (state := self._record(name).state)}
-        return {name: state for name, state in states.items() if state.aborts}
+        states = ((name, self._record(name).state) for name in names)
+        return {name: state for name, state in states if state is not None and state.aborts}
 
     @property
     def unrecorded(self) -> UnrecordedCounts | None:
@@ -1004,15 +1014,10 @@ class NodeStateTable:
         states = {each.node.name: state for each in records if (state := each.own_state)}
         newest: dict[str, datetime] = {}
         for name in order:
-            state, latest = states[name], None
-            for parent in nodes[name].parents:
-                time = newest.get(parent)
-                if time is not None and (latest is None or time > latest):
-                    latest = time
-            submitted = state.submitted
-            if latest is None:
-                latest = submitted
-            elif submitted is not None and submitted < latest:
+            times = (newest.get(parent) for parent in nodes[name].parents)
+            latest = max((time for time in times if time is not None), default=None)
+            state, submitted = states[name], states[name].submitted
+            if latest is not None and submitted is not None and submitted < latest:
                 if name not in self.inputs.done and state.state not in ACTIVE:
                     states[name] = NodeState(State.WAITING, superseded=True)
             else:
@@ -1042,7 +1047,7 @@ class NodeStateTable:
             if unrecorded is not None:
                 state = unrecorded.resolve(name, state, states)
             if state.state is State.WAITING:
-                state = mark_futile(node, state, states, self._failed_for_good)
+                state = self._mark_futile(node, state, states)
             states[name] = state
         return states
 
@@ -1055,6 +1060,29 @@ class NodeStateTable:
         if run_start is not None and state.since is not None and state.since < run_start:
             return False
         return has_failed(state, aborted and self._dag.facts.has_final)
+
+    def _mark_futile(
+        self, node: Node, state: NodeState, states: Mapping[str, NodeState]
+    ) -> NodeState:
+        """Mark a waiting descendant of a node that failed for good as futile.
+
+        So are the nodes of a sub-DAG that it keeps from running. A child over a weak edge is not:
+        its parent only has to end. Source: ``Node::SetDescendantsToFutile`` in ``node.cpp``.
+        """
+        first = self.inputs.failed_host
+        for name in node.parents:
+            parent = states.get(name)
+            if parent is None:
+                continue
+            has_failed = name not in node.weak_parents and self._failed_for_good(parent)
+            if parent.state is State.FUTILE or has_failed:
+                failed = parent.failed_ancestor or (self._dag.key, name)
+                candidate = parent.since or datetime.min, failed
+                first = candidate if first is None else min(first, candidate)
+        if first is None:
+            return state
+        since = None if first[0] == datetime.min else first[0]
+        return NodeState(State.FUTILE, since, superseded=state.superseded, failed_ancestor=first[1])
 
 
 def infer_done(
@@ -1093,38 +1121,6 @@ def has_failed(state: NodeState, aborted: bool = False) -> bool:
     if state.state is State.REMOVED:
         return aborted or state.job is None or not state.job.removed_with_dag
     return state.state is State.FAILED
-
-
-def mark_futile(
-    node: Node,
-    state: NodeState,
-    states: Mapping[str, NodeState],
-    has_failed_for_good: Callable[[NodeState], bool],
-) -> NodeState:
-    """Mark a waiting descendant of a node that failed for good as futile.
-
-    A child over a weak edge is not futile: its parent only has to end. ``has_failed_for_good``:
-    whether a node has failed for good. Source: ``Node::SetDescendantsToFutile`` in ``node.cpp``.
-    """
-    first: tuple[datetime, str] | None = None
-    for name in node.parents:
-        parent = states.get(name)
-        if parent is None:
-            continue
-        if parent.state is State.FUTILE:
-            failed = parent.failed_ancestor or name
-        elif parent.state is not State.FAILED and parent.state is not State.REMOVED:
-            continue
-        elif name not in node.weak_parents and has_failed_for_good(parent):
-            failed = name
-        else:
-            continue
-        candidate = parent.since or datetime.min, failed
-        first = candidate if first is None else min(first, candidate)
-    if first is None:
-        return state
-    since = None if first[0] == datetime.min else first[0]
-    return NodeState(State.FUTILE, since, superseded=state.superseded, failed_ancestor=first[1])
 
 
 def effective_parents(nodes: Mapping[str, Node], name: str) -> list[str]:

@@ -276,7 +276,7 @@ class DagAbort(Struct, frozen=True):
         if key == self.node:
             return self.on_purpose
         if state.state is State.FUTILE:
-            behind = (key[0], state.failed_ancestor) == self.node
+            behind = state.failed_ancestor == self.node
             return self.on_purpose if behind else self.precedes(state.since)
         if state.state is not State.REMOVED:
             return False
@@ -375,10 +375,11 @@ def resolve_run(
     failed_epochs = [
         number for number, node_state in node_states.items() if node_state.state in FAILED_JOB
     ]
+    can_continue = _can_continue([*epochs.values(), *run.side_nodes], states, alive)
     failed, abort = None, _abort_of(epochs.values(), states, aborts)
     if finished or abort is not None:
         state = State.COMPLETED if done else State.SKIPPED
-    elif failed_epochs and not _can_continue([*epochs.values(), *run.side_nodes], states, alive):
+    elif failed_epochs and not can_continue:
         failed = epochs[max(failed_epochs)]
         if run.item == "job":
             failed = latest or failed
@@ -387,6 +388,8 @@ def resolve_run(
         state = states[latest].state if latest else State.WAITING
         if counts[State.UNKNOWN] and (latest is None or state in DONE):
             state = State.UNKNOWN
+        if counts[State.FUTILE] and not can_continue:
+            state = State.FUTILE
         failed = latest if state in FAILED_JOB else None
     return RunState(
         epochs=epochs,

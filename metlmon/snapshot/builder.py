@@ -378,7 +378,7 @@ class SnapshotBuilder:
             submit=node.submit,
             stopped_by=gate.stopped.rule if gate is not None and gate.stopped else None,
             reason=self._reason(key),
-            failed_ancestor=state.failed_ancestor,
+            failed_ancestor=state.failed_ancestor[1] if state.failed_ancestor else None,
             submissions=len(submissions or derivation.dags[dag].submitted_clusters(key[1])),
         )
 
@@ -774,7 +774,7 @@ class SnapshotBuilder:
             reason=failure.text if failure is not None else None,
             error=failure.error if failure is not None else None,
             script=self._script(key, failure.part, tried) if failure else None,
-            failed_ancestor=(key[0], state.failed_ancestor) if state.failed_ancestor else None,
+            failed_ancestor=state.failed_ancestor,
             subdag=self.subdag_key(key),
         )
 

@@ -84,6 +84,17 @@ def test_sub_dag_whose_node_is_marked_done_has_no_epochs_left(tmp_path: Path) ->
     assert read_dagdir(tmp_path).status().runs[0].epochs_done == 1
 
 
+def test_nodes_of_a_sub_dag_behind_a_failed_node_are_futile(tmp_path: Path) -> None:
+    top = "JOB first train.sub\nSUBDAG EXTERNAL A middle.dag\nPARENT first CHILD A\n"
+    dags = {"middle": "SUBDAG EXTERNAL B r0.dag\n", "r0": chain("r0", None, range(2))}
+    write(tmp_path, Log().submit(10, "first").execute(10).terminate(10, 1), top=top, **dags)
+    (tmp_path / "top.dag.dagman.out").write_bytes(Out().start("09:00:00").data)
+    status = (builder := read_dagdir(tmp_path)).status()
+    assert (status.node_states[State.FAILED], status.node_states[State.FUTILE]) == (1, 6)
+    assert builder.node_row(("r0.dag", "r0-train_epoch1")).failed_ancestor == "first"
+    assert [run.state for run in status.runs] == [State.FUTILE]
+
+
 @pytest.mark.parametrize(
     ("nodes", "inner", "state"),
     [
