@@ -589,9 +589,8 @@ class Dag:
 
     def coverage_ends(self) -> tuple[datetime | None, datetime | None, datetime | None]:
         """Times up to which ``.dagman.out``, the jobstate log and nodes.log are complete."""
-        jobstate = (
-            self.clock.to_local(self.jobstate_last_epoch) if self.jobstate_last_epoch else None
-        )
+        epoch = self.jobstate_last_epoch
+        jobstate = self.clock.to_local(epoch) if epoch else None
         nodes_log = self.logs.nodes_log_span[1] if self.logs.nodes_log_span is not None else None
         return (
             _subtract(self.out_last_time, WRITE_DELAY),
@@ -628,10 +627,8 @@ class Dag:
             names.append(metrics.path.name)
         if status is not None and not status.local and self.is_after_cut(status.epoch) is None:
             names.append(status.path.name)
-        epochs = [
-            *(e for e, _ in self.jobstate_started[:1]),
-            *islice(self.submit_epochs.values(), 1),
-        ]
+        epochs = [epoch for epoch, _ in self.jobstate_started[:1]]
+        epochs += islice(self.submit_epochs.values(), 1)
         if self.workflow.jobstate_log and any(self.is_after_cut(epoch) is None for epoch in epochs):
             names.append(PurePath(self.workflow.jobstate_log).name)
         return names
@@ -659,11 +656,9 @@ class Dag:
         file is missing, and older events are the only evidence.
         """
         newest = next(self._accepted_processes(), None)
-        if newest is None or newest.recovery:
+        if newest is None or newest.recovery or newest.pre_completed not in self.done_counts():
             return None
-        if newest.start is None or newest.pre_completed is None:
-            return None
-        return newest.start if newest.pre_completed in self.done_counts() else None
+        return newest.start
 
     def done_counts(self) -> set[int]:
         """Numbers of nodes marked ``DONE``, without and with each of the rescue files."""
@@ -676,9 +671,7 @@ class Dag:
 
     def _accepted_processes(self) -> Iterator[Process]:
         """The processes of all runs except refused ones, the newest first."""
-        refused = {
-            id(process) for run in self.dagman_runs() if run.refused for process in run.processes
-        }
+        refused = {id(each) for run in self.dagman_runs() if run.refused for each in run.processes}
         return (process for process in reversed(self.processes) if id(process) not in refused)
 
     def recovery_count(self) -> int:
@@ -690,6 +683,17 @@ class Dag:
         """Whether the newest process got a node's ABORT-DAG-ON value; no node is retried then."""
         newest = next(self._accepted_processes(), None)
         return newest is not None and newest.aborted
+
+    def counts_removal(self, time: datetime | None) -> bool:
+        """Whether its newest DAGMan has read that a job was removed then with the whole DAG.
+
+        It counts the job's node as failed. A recovery reads what happened before it, and after
+        ABORT-DAG-ON DAGMan reads logs until its FINAL node has ended.
+        """
+        newest = next(self._accepted_processes(), None)
+        if newest is None or not newest.recovery or newest.start is None or time is None:
+            return self.aborted and self.facts.has_final
+        return time < newest.start
 
     def submitted_clusters(self, node: str) -> set[int]:
         """The clusters that DAGMan submitted for a node, as reported up to the cut."""
@@ -845,13 +849,10 @@ class Dag:
 
     def _ended_by_status(self) -> tuple[DagState, datetime | None] | None:
         """The end by the node status file, used only without any DAGMan log."""
-        if self.status is None:
+        if self.status is None or self.status.dag_status not in (5, 6):
             return None
-        if self.status.dag_status == 5:
-            return DagState.DONE, self.status.local
-        if self.status.dag_status == 6:
-            return DagState.FAILED, self.status.local
-        return None
+        state = DagState.DONE if self.status.dag_status == 5 else DagState.FAILED
+        return state, self.status.local
 
     def has_run(self) -> bool:
         """Whether any file shows that a DAGMan of this DAG ever ran (up to the cut)."""

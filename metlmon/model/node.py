@@ -651,7 +651,9 @@ class NodeResolver:
             return False
         if self._inputs.aborted or self._gave_up():
             return False
-        if result is not None and any(job.removed_with_dag for job in result.procs):
+        procs = result.procs if result is not None else ()
+        removed = [job.history().since for job in procs if job.removed_with_dag]
+        if not all(map(self._dag.counts_removal, removed)):
             return False
         if any(code is not None and code in (node.unless_exit, node.abort_on) for code in codes):
             return False
@@ -777,6 +779,7 @@ class DagStates:
             fresh_start=dag.fresh_start(),
             last_fresh_start=dag.last_fresh_start(),
             aborted=dag.aborted,
+            recoveries=dag.recovery_count(),
             evidence=evidence,
             status=dag.status,
             failed_host=self._failed_host(dag),
@@ -812,13 +815,14 @@ class DagStates:
 
     def _failed_host(self, dag: Dag) -> tuple[datetime, NodeKey] | None:
         """Since when, and by which failed node, no SUBDAG node can run this sub-DAG."""
-        failed: list[tuple[datetime, NodeKey]] = []
+        causes: list[tuple[datetime, NodeKey]] = []
         for host in self._hosts.get(dag.key, ()):
             state = self._nodes[host].state or NodeState(State.WAITING)
-            if state.state is not State.FUTILE and (dag.has_run() or not has_failed(state)):
+            failed = not dag.has_run() and has_failed(state, self._dags[host[0]])
+            if not failed and state.state is not State.FUTILE:
                 return None
-            failed.append((state.since or datetime.min, state.failed_ancestor or host))
-        return min(failed, default=None)
+            causes.append((state.since or datetime.min, state.failed_ancestor or host))
+        return min(causes, default=None)
 
     def _state_of_sub_dag(self, key: NodeKey) -> NodeState | None:
         """The state of a SUBDAG node by the nodes of its sub-DAG; None if none of them ran.
@@ -905,7 +909,8 @@ class Inputs(NamedTuple):
     """What the states of all nodes of a DAG depend on, besides their own jobs and reports.
 
     ``alive``: its DAGMan has not ended. ``done``: the nodes that a file marks ``DONE``.
-    ``fresh_start``, ``last_fresh_start``, ``aborted``, ``status``: as in :class:`Dag`.
+    ``fresh_start``, ``last_fresh_start``, ``aborted``, ``status``: as in :class:`Dag`, and
+    ``recoveries``.
     ``evidence``: that about unrecorded nodes. ``failed_host``: as in :class:`DagStates`.
     """
 
@@ -914,6 +919,7 @@ class Inputs(NamedTuple):
     fresh_start: datetime | None
     last_fresh_start: datetime | None
     aborted: bool
+    recoveries: int
     evidence: UnrecordedEvidence | None
     status: StatusFile | None
     failed_host: tuple[datetime, NodeKey] | None
@@ -1056,10 +1062,10 @@ class NodeStateTable:
 
         A new run retries the nodes that failed in an earlier one.
         """
-        run_start, aborted = self.inputs.last_fresh_start, self.inputs.aborted
+        run_start = self.inputs.last_fresh_start
         if run_start is not None and state.since is not None and state.since < run_start:
             return False
-        return has_failed(state, aborted and self._dag.facts.has_final)
+        return has_failed(state, self._dag)
 
     def _mark_futile(
         self, node: Node, state: NodeState, states: Mapping[str, NodeState]
@@ -1109,18 +1115,17 @@ def _was_reached(child: NodeState) -> tuple[bool, datetime | None]:
     return child.inferred or child.state in (State.PRE, State.SKIPPED), child.since
 
 
-def has_failed(state: NodeState, aborted: bool = False) -> bool:
+def has_failed(state: NodeState, dag: Dag) -> bool:
     """Whether the node has failed, as DAGMan counts.
 
-    A node whose job a user removed has failed, one whose job was removed with its DAG has
-    not, unless ``aborted``: ABORT-DAG-ON ended the DAG and its FINAL node runs, so that
-    DAGMan keeps reading logs. Nor has one with retries left, although its DAG was removed.
+    A node whose job a user removed has failed, one whose job was removed with its DAG only if
+    DAGMan has read that. A node with retries left has not, although its DAG was removed.
     """
     if state.can_retry:
         return False
-    if state.state is State.REMOVED:
-        return aborted or state.job is None or not state.job.removed_with_dag
-    return state.state is State.FAILED
+    if state.state is State.REMOVED and state.job is not None and state.job.removed_with_dag:
+        return dag.counts_removal(state.since)
+    return state.state in FAILED_JOB
 
 
 def effective_parents(nodes: Mapping[str, Node], name: str) -> list[str]:
@@ -1328,10 +1333,8 @@ def unrecorded_evidence(
 
 def last_fresh_process(dag: Dag) -> Process | None:
     """The newest process that started from its DONE nodes and reported their number."""
-    for process in reversed(dag.processes):
-        if not process.recovery and not process.refused and process.pre_completed is not None:
-            return process
-    return None
+    fresh = (each for each in reversed(dag.processes) if not each.recovery and not each.refused)
+    return next((each for each in fresh if each.pre_completed is not None), None)
 
 
 def current_metrics(dag: Dag) -> DagMetrics | None:

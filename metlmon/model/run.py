@@ -363,9 +363,7 @@ def resolve_run(
         for number, node_state in node_states.items()
         if node_state.submitted is not None and not node_state.superseded
     ]
-    finished = bool(node_states) and all(
-        node_state.state in DONE for node_state in node_states.values()
-    )
+    finished = bool(counts) and all(state in DONE for state in counts)
     latest = epochs[max(submitted)] if submitted else None
     if submitted and run.item == "job":
         # Jobs have no order: as for several procs of a node, the worst one in the queue counts.

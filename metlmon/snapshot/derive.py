@@ -591,8 +591,7 @@ class Derivation:
         for key in self.faulty:
             node_state, counts = self.states[key], sums.counts[key[0]]
             if node_state.state in FAILED_JOB and not self._memos[key].category.service:
-                dag = self.dags[key[0]]
-                counts.failed += has_failed(node_state, dag.aborted and dag.facts.has_final)
+                counts.failed += has_failed(node_state, self.dags[key[0]])
             # The result of a lost node is known: DAGMan has not done it.
             counts.unknown -= node_state.is_lost and node_state.state is State.UNKNOWN
 

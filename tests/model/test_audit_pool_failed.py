@@ -23,8 +23,8 @@ SWEPT = (
 )
 
 
-def failed(log: Log, dag: str = DAG) -> int:
-    out = Out().start(at="09:59:00").exit(2, "11:00:00")
+def failed(log: Log, dag: str = DAG, out: Out | None = None) -> int:
+    out = out or Out().start(at="09:59:00").exit(2, "11:00:00")
     (row,) = read_ensemble(dag, log, out=out).builder().status().dags
     return row.nodes_failed
 
@@ -38,6 +38,8 @@ def test_jobs_removed_with_their_dag_are_not_failures_nor_retried(reason: str) -
     assert failed(log) == 2
     result = read_ensemble(DAG + "RETRY ALL_NODES 1\n", log, out=Out().start(at="09:59:00"))
     assert result.node("run0-train_epoch0", live=True) is State.REMOVED
+    # A recovery, as after a removal on hold, reads that they were removed.
+    assert failed(log, out=Out().start(at="09:59:00").start(at="11:00:00").recovery()) == 3
 
 
 def test_node_with_retries_left_has_not_failed_in_a_removed_dag() -> None:
