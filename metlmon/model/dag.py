@@ -915,7 +915,8 @@ def named_by(dags: Mapping[str, Dag]) -> dict[str, list[str]]:
     """The keys of the DAGs that name each sub-DAG, in order, by the key of the sub-DAG."""
     named: dict[str, dict[str, None]] = {}
     for (key, _), inner in sub_dags(dags).items():
-        named.setdefault(inner, {})[key] = None
+        if not dags[inner].is_top:
+            named.setdefault(inner, {})[key] = None
     return {inner: list(keys) for inner, keys in named.items()}
 
 
@@ -933,15 +934,20 @@ def set_top_dags(
         while top in parents and top not in visited:
             visited.add(top)
             top = parents[top]
-        if not dags[key].is_top and dags[top].is_top and dags[key].top != top:
+        if dags[key].top != top and parents.get(top, top) == top:
             dags[key].top, changed = top, True
     return changed
 
 
 def _parent(subdag: Dag, candidates: list[Dag], submitter: Submitter) -> str:
-    """The DAG that submitted it last, else the first that ran, else the first."""
+    """The DAG that submitted it last, else the first that ran, else the first.
+
+    The sub-DAG itself if none ran, and a user submitted it.
+    """
     for run in reversed(subdag.dagman_runs()):
         dag_key = submitter(run.cluster) if run.cluster is not None else None
         if any(dag_key == dag.key for dag in candidates):
             return dag_key or ""
-    return next((dag.key for dag in candidates if dag.has_run()), candidates[0].key)
+    current, ran = subdag.current_run(), [dag.key for dag in candidates if dag.has_run()]
+    by_user = current is not None and current.job is not None and current.job.by_user
+    return next(iter(ran), subdag.key if by_user else candidates[0].key)

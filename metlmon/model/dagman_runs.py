@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from metlmon.eventlog.events import Aborted, Event, Held, Terminated, redact_and_truncate
+from metlmon.eventlog.events import Aborted, Event, Held, Submit, Terminated, redact_and_truncate
 from metlmon.model.states import DagState
 
 MAX_FINAL_STATUS: Final = 2
@@ -114,7 +114,7 @@ class DagmanJob(Struct):
     ``last_execute``: its newest 001. ``stopped_at``: the first 004, 012 or 013 after that.
     ``removal``: the reason of its removal (event 009). ``restarts``: the time of each 001 without a
     004 before it: the schedd was restarted, and has started DAGMan again. ``hold``: the one that
-    lasts; ``holds``: all of them, and when each was released.
+    lasts; ``holds``: all of them, and when each was released. ``by_user``: not by another DAGMan.
     """
 
     cluster: int
@@ -128,10 +128,13 @@ class DagmanJob(Struct):
     removal: str | None = None
     restarts: list[datetime] = field(default_factory=list)
     holds: list[tuple[DagmanHold, datetime | None]] = field(default_factory=list)
+    by_user: bool = False
 
     def add(self, event: Event) -> None:
         """Apply an event of the job; a restart of the schedd repeats the 001."""
         match event.number:
+            case 0 if isinstance(event.detail, Submit) and not event.damaged:
+                self.by_user = event.detail.node is None
             case 1:
                 if self.last_execute is not None and self.stopped_at is None:
                     self.restarts.append(event.time)

@@ -200,8 +200,7 @@ class Ensemble:
         self.states.set_dags(with_groups, self.nodes)
         self._attributor.set_dags(with_groups, self.nodes, self.groups)
         self.structure += 1
-        named = named_by(self.dags)
-        self._naming_dags = named if any(len(names) > 1 for names in named.values()) else {}
+        self._naming_dags = named_by(self.dags)
         self._mark_changed(set())
 
     def _mark_changed(self, nodes: set[NodeKey]) -> None:
@@ -217,6 +216,7 @@ class Ensemble:
             self.dags, self._naming_dags, self._attributor.submitting_dag_key
         ):
             # Runs are named after DAGs: find them again.
+            self.states.invalidate()
             self.structure += 1
 
     # --- events -------------------------------------------------------------------------

@@ -278,10 +278,8 @@ SERVICE_REMOVAL_REASON: Final = "Removed by DAGMan"
 
 def removed_at_dag_end(job: LoggedJob) -> bool:
     """Whether the job was removed because its DAG ended."""
-    reason = job.history().removal
-    return job.removed_with_dag or (
-        reason is not None and reason.startswith(SERVICE_REMOVAL_REASON)
-    )
+    reason = job.history().removal or ""
+    return job.removed_with_dag or reason.startswith(SERVICE_REMOVAL_REASON)
 
 
 class NodeResolver:
@@ -349,18 +347,16 @@ class NodeResolver:
         local = status.local
         if local is None and status.epoch is not None:
             local = self._dag.clock.to_local(status.epoch)
-        node_status = status.nodes[name]
-        if node_status.details.startswith(REMOVAL_DETAILS):
+        found = status.nodes[name]
+        if found.details.startswith(REMOVAL_DETAILS):
             return None
-        kind = STATUS_REPORT_KINDS.get(node_status.status)
+        kind = STATUS_REPORT_KINDS.get(found.status)
         if kind is None:
             return None
-        if kind is MessageKind.NODE_FAILED and node_status.procs_queued:
+        if kind is MessageKind.NODE_FAILED and found.procs_queued:
             # DAGMan removes the remaining procs, and may then retry the node.
             kind = MessageKind.POST_FAILED
-        return NodeReport(
-            kind, local, value=node_status.retry_count, text=node_status.details or None
-        )
+        return NodeReport(kind, local, value=found.retry_count, text=found.details or None)
 
     def _rescue_report(self) -> NodeReport | None:
         """The failure of a node that the newest rescue file reports, if its job does not show it.
@@ -832,7 +828,7 @@ class DagStates:
         """
         inner = self.sub_dags[key]
         dag_state, ended = self.dag_state(inner)
-        if dag_state is DagState.NOT_SUBMITTED:
+        if dag_state is DagState.NOT_SUBMITTED or self._dags[inner].is_top:
             return None
         if len(hosts := self._hosts[inner]) > 1:
             is_of_other = any(self._dags[host_dag].has_run() for host_dag, _ in hosts)
@@ -875,13 +871,8 @@ class DagStates:
         resolved last.
         """
         table, status = self._tables.get(dag_key), self._dags[dag_key].status
-        signs = (
-            table.last_submitted if table is not None else None,
-            status.local if status is not None else None,
-        )
-        return moment is not None and any(
-            sign is not None and sign - moment > END_TOLERANCE for sign in signs
-        )
+        signs = table and table.last_submitted, status and status.local
+        return any(moment and sign and sign - moment > END_TOLERANCE for sign in signs)
 
     def dag_state(self, dag_key: str) -> tuple[DagState, datetime | None]:
         """The DAG's state and the time of its end, if it has ended."""
@@ -893,9 +884,8 @@ class DagStates:
             return dag.live_state(), None
         states = self.table(dag_key, self.live).states.values()
         records = [self._nodes[(dag_key, name)] for name in dag.workflow.nodes]
-        if not any(record.jobs for record in records) and not any(
-            state.submitted for state in states
-        ):
+        has_jobs = any(record.jobs for record in records)
+        if not has_jobs and not any(state.submitted for state in states):
             # A rescue file shows that a DAGMan ran and ended; a new one may have started.
             may_have_run = dag.rescue_files_at_cut() or any(record.possible for record in records)
             may_have_run = may_have_run or any(state.state is State.UNKNOWN for state in states)

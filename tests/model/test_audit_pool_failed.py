@@ -23,9 +23,9 @@ SWEPT = (
 )
 
 
-def failed(log: Log, dag: str = DAG, out: Out | None = None) -> int:
+def failed(log: Log, out: Out | None = None) -> int:
     out = out or Out().start(at="09:59:00").exit(2, "11:00:00")
-    (row,) = read_ensemble(dag, log, out=out).builder().status().dags
+    (row,) = read_ensemble(DAG, log, out=out).builder().status().dags
     return row.nodes_failed
 
 
@@ -40,11 +40,6 @@ def test_jobs_removed_with_their_dag_are_not_failures_nor_retried(reason: str) -
     assert result.node("run0-train_epoch0", live=True) is State.REMOVED
     # A recovery, as after a removal on hold, reads that they were removed.
     assert failed(log, out=Out().start(at="09:59:00").start(at="11:00:00").recovery()) == 3
-
-
-def test_node_with_retries_left_has_not_failed_in_a_removed_dag() -> None:
-    log = Log().submit(77, "run0-train_epoch0", at="10:00:00").execute(77).terminate(77, 3)
-    assert (failed(log), failed(log, f"{DAG}RETRY ALL_NODES 1\n")) == (1, 0)
 
 
 def test_job_removed_after_its_end_has_succeeded(tmp_path: Path) -> None:
@@ -64,8 +59,7 @@ def test_job_removed_after_its_end_has_succeeded(tmp_path: Path) -> None:
     assert (job.state, [e.outcome for e in job.executions]) == (State.COMPLETED, [Outcome.GOOD])
     assert (dag.state, dag.nodes_done, dag.nodes_failed) == (DagState.DONE, 1, 0)
     assert (run.state, run.epochs_done) == (State.COMPLETED, 1)
-    assert status.hours.goodput == pytest.approx(11 / 3600)
-    assert status.hours.badput == 0
+    assert (status.hours.goodput, status.hours.badput) == (pytest.approx(11 / 3600), 0)
     assert not status.warnings
     assert not break_down(builder.ledger()).causes
     assert make_health(recorded(tmp_path)).entries == ()

@@ -68,10 +68,9 @@ def test_nodes_are_the_same_from_dagmans_log(failures: Path, tmp_path: Path) -> 
 
 def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
     rows = {row.run: row for row in read_dagdir(failures).status().runs}
-    assert rows["run0"].state is State.RUNNING
-    assert [rows[name].state for name in ("run1", "run2")] == [State.FAILED] * 2
-    result = [rows[name].failed for name in ("run1", "run2")]
-    assert [(at.epoch, at.part, at.reason) for at in result if at is not None] == [
+    assert [rows[f"run{n}"].state for n in range(3)] == ["running", "failed", "failed"]
+    failed = [rows[name].failed for name in ("run1", "run2")]
+    assert [(at.epoch, at.part, at.reason) for at in failed] == [
         (1, "pre", "PRE script no.sh failed with status 9"),
         (1, "submit", "Job submit failed: on Line 8 of bad.sub"),
     ]
@@ -99,8 +98,7 @@ def states(out: Out, dag: str = CHAIN, *logs: Log, live: bool = True) -> list[St
 
 def test_run_fails_with_the_pre_script_of_its_first_node() -> None:
     out = Out().start().say(FAILED_PRE.format(E0))
-    result = read_ensemble(CHAIN, out=out)
-    (run,) = result.builder(live=True).status().runs
+    (run,) = read_ensemble(CHAIN, out=out).builder(live=True).status().runs
     assert (run.state, run.latest, run.epochs_done) == (State.FAILED, None, 0)
     assert (run.failed.epoch, run.failed.reason) == (0, "PRE Script failed with status 9")
     assert states(out) == [State.FAILED, State.FUTILE, State.FUTILE]
@@ -153,6 +151,8 @@ def test_unused_retries_of_a_removed_dag_make_no_node_futile() -> None:
     log = Log().submit(77, E0).execute(77).terminate(77, 1)
     out = Out().start(at="09:59:00").say("Received SIGUSR1", at="10:30:00").exit(2)
     assert states(out, dag, log, live=False) == [State.FAILED, State.WAITING, State.WAITING]
+    for of_dag, number in ((CHAIN, 1), (dag, 0)):
+        assert read_ensemble(of_dag, log, out=out).builder().status().dags[0].nodes_failed == number
 
 
 # --- ABORT-DAG-ON -------------------------------------------------------------------------------
@@ -165,10 +165,8 @@ def test_aborting_node_is_failed_while_the_final_node_runs() -> None:
     """``Node::DoRetry``: never for the ABORT-DAG-ON value."""
     log = Log().submit(77, E0).execute(77).terminate(77, 3).submit(90, "last").execute(90)
     out = Out().start(at="09:59:00").submitted(E0, 77, at="10:01:00")
-    for result in (
-        read_ensemble(ABORTING, log, out=out),
-        read_ensemble(ABORTING, log, out=out.say(ABORTS)),
-    ):
+    before = read_ensemble(ABORTING, log, out=out)
+    for result in (before, read_ensemble(ABORTING, log, out=out.say(ABORTS))):
         row = result.builder(live=True).node_row(("run.dag", E0))
         assert (row.state, row.retries_left) == (State.FAILED, 0)
         assert result.node(E1, live=True) is State.FUTILE

@@ -124,11 +124,19 @@ def test_sub_dag_before_a_node_that_was_submitted(
 def test_sub_dag_of_two_nodes_was_submitted(tmp_path: Path) -> None:
     """By which of them is unknown without files of DAGMan."""
     top = "".join(f"SUBDAG EXTERNAL {n} inner.dag\n" for n in "AB")
-    log = trained(Log(), 10, "r0-train_epoch0")
-    write(tmp_path, log, top=top, inner=chain("r0", None, range(1)))
+    write(tmp_path, trained(Log(), 10, "r-train_epoch0"), top=top, inner=chain("r", None, range(1)))
     builder = read_dagdir(tmp_path)
     assert builder.status().dags[0].state == "unknown"
     assert [builder.derivation.states["top.dag", n].state for n in "AB"] == ["unknown"] * 2
+
+
+def test_sub_dag_that_a_user_submitted_is_a_dag_of_its_own(tmp_path: Path) -> None:
+    """The DAG that names it was not submitted: the node before it is not done."""
+    top = "JOB first train.sub\nSUBDAG EXTERNAL A inner.dag\nPARENT first CHILD A\n"
+    write(tmp_path, trained(Log(), 10, "r-train_epoch0"), top=top, inner=chain("r", None, range(1)))
+    for node, states in (("", ["not-submitted", "running"]), ("A", ["unknown"])):
+        (tmp_path / "inner.dag.dagman.log").write_bytes(Log().submit(9, node).execute(9).data)
+        assert [dag.state for dag in read_dagdir(tmp_path).status().dags] == states
 
 
 def test_last_of_several_procs_completes_an_epoch() -> None:
