@@ -27,6 +27,7 @@ _HELD: Final = State.HELD
 _REMOVED: Final = State.REMOVED
 _FAILED: Final = State.FAILED
 _IDLE: Final = State.IDLE
+_NOT_HELD: Final = ACTIVE - {State.HELD}
 _DISCONNECTED: Final = State.DISCONNECTED
 _WAITING: Final = State.WAITING
 
@@ -62,7 +63,7 @@ class HealthFacts:
         self.strays_failed: list[Job] = []
         self.idle: list[Job] = []
         self.held_in_queue: list[tuple[Job, QueueJob]] = []
-        """Jobs that are idle according to their log, but held in the queue."""
+        """Jobs that are held in the queue, but not, or not yet, in their log."""
         self.disconnected: list[Job] = []
         self.jobs_queued = 0
         self._sort_jobs()
@@ -89,7 +90,9 @@ class HealthFacts:
                 self.held_before.append(job)
             if state is _REMOVED:
                 self.removed.append(job)
-            elif state is _IDLE and (queued := self.queue.get(job.job)) and queued.status == HELD:
+            elif (
+                state in _NOT_HELD and (queued := self.queue.get(job.job)) and queued.status == HELD
+            ):
                 self.held_in_queue.append((job, queued))
             elif state is _IDLE:
                 self.idle.append(job)
@@ -111,9 +114,7 @@ class HealthFacts:
         return sum(map(self.seconds_of, executions)) / HOUR
 
     def seconds_of(self, execution: Execution) -> float:
-        if execution.at_access_point:
-            return 0.0
-        return self.ledger.measure.lost_seconds(execution)
+        return 0.0 if execution.at_access_point else self.ledger.measure.lost_seconds(execution)
 
     def is_alive(self, dag: str) -> bool:
         """Whether a DAGMan of this DAG is running, by its files; without these, by the logs."""

@@ -13,6 +13,7 @@ from metlmon.health.groups import Group, HoldCause, failed_urls, hold_cause, hol
 from metlmon.health.removals import Removals, last_hold
 from metlmon.model.job_events import JobKey
 from metlmon.model.reasons import find_policy, removal_limit
+from metlmon.model.states import State
 from metlmon.snapshot.records import Hold, Job, job_key
 from metlmon.stats.causes import is_quota
 
@@ -30,7 +31,9 @@ class Holds:
         for job in facts.held:
             self._add_held(job)
         for job, queued in facts.held_in_queue:
-            since = job.states[-1][0] if job.states else job.submitted
+            logged = job.states[-1][0] if job.states else job.submitted
+            # The 012 of a running job follows when its machine has let it go.
+            since = logged if job.state is State.IDLE else facts.as_of
             if since is not None:
                 reason = queued.hold_reason
                 hold = Hold(since, code=queued.hold_code, cause=reason or "", reason=reason)
@@ -116,13 +119,9 @@ class RemovalClock:
 
     def __init__(self, facts: HealthFacts) -> None:
         self._queue = facts.queue
-        limits: dict[str, int] = {}
-        for job in facts.removed:
-            policy = find_policy(job.removal)
-            limit = removal_limit(policy.expression) if policy is not None else None
-            if limit is not None and policy is not None:
-                limits[policy.expression] = limit
-        self._seen = min(limits.values(), default=None)
+        policies = [policy for job in facts.removed if (policy := find_policy(job.removal))]
+        limits = [removal_limit(policy.expression) for policy in policies]
+        self._seen = min((limit for limit in limits if limit is not None), default=None)
 
     def removal_at(self, job: Job, hold: Hold) -> datetime | None:
         """When the job will be removed; None if no policy is known."""
