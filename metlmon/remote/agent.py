@@ -318,14 +318,6 @@ def read_once(
     return {"status": status_of(status), "same": same, "bytes": len(piece)}
 
 
-def checksum_once(data: "list[bytes]", path: bytes, start: int, length: int, checksum: int) -> Any:
-    """The CRC-32 of a range of a file, continued from the ``checksum`` of the bytes before."""
-    with open_regular(path) as descriptor:
-        for part in parts(descriptor, start, length):
-            checksum = zlib.crc32(part, checksum)
-    return {"checksum": checksum}
-
-
 def end_of_nuls(descriptor: int, start: int, size: int) -> int:
     """The end of the run of NUL bytes that begins at ``start``, at most ``size``.
 
@@ -362,7 +354,6 @@ def expand_once(data: "list[bytes]", path: bytes) -> Any:
 
 ONCE: "dict[str, Callable[..., Any]]" = {
     "read": read_once,
-    "checksum": checksum_once,
     "nuls": nuls_once,
     "expand": expand_once,
 }

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, TypeAlias
-from zlib import crc32
 
 from metlmon.remote.paths import Place, remote_path, split, there
 
@@ -24,9 +23,6 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 
 SLOW_SECONDS: Final = 3.0
 """Seconds within which another machine, which may be far away, answers."""
-
-PART: Final = 1 << 19
-"""Bytes of a file that are in memory at once for its checksum."""
 
 
 class Entry(Protocol):
@@ -54,9 +50,6 @@ class OpenFile(Protocol):
 
     def stream(self) -> BinaryIO:
         """Its content as a stream, to be closed by the caller."""
-
-    def checksum(self, length: int) -> int:
-        """The CRC-32 of its first bytes."""
 
     def end_of_nuls(self, start: int, size: int) -> int:
         """The end of the run of NUL bytes that begins at ``start``, at most ``size``."""
@@ -186,13 +179,6 @@ class _LocalFile:
 
     def stream(self) -> BinaryIO:
         return open(os.dup(self._descriptor), "rb")
-
-    def checksum(self, length: int) -> int:
-        checksum = start = 0
-        while start < length and (data := self.pread(min(PART, length - start), start)):
-            checksum = crc32(data, checksum)
-            start += len(data)
-        return checksum
 
     def end_of_nuls(self, start: int, size: int) -> int:
         from metlmon.remote.agent import end_of_nuls

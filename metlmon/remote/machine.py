@@ -320,8 +320,8 @@ MAX_RESPONSES: Final = 1000
 DAY: Final = 86400
 """Seconds: no time zone is further from UTC."""
 
-CHECKSUM_BYTES: Final = 256 << 20
-"""Bytes of a file that one query for a checksum covers: a file server may send 10 MB a second."""
+SEARCHED_BYTES: Final = 256 << 20
+"""Bytes that one query for the end of NULs covers: a file server may send 10 MB a second."""
 
 LOOK_SECONDS: Final = 0.5
 """Age of the answers after which the next query begins a look."""
@@ -856,8 +856,7 @@ class RemoteFile:
         """The end of the run of NUL bytes that begins at ``start``, at most ``size``."""
         end = start
         while end < size:
-            # Limit the bytes per answer like those per checksum.
-            limit = min(size, end + CHECKSUM_BYTES)
+            limit = min(size, end + SEARCHED_BYTES)
             answer = self._machine.ask_once("end", "nuls", self._path, end, limit)
             with self._machine.parsing():
                 before, end = end, int(answer)
@@ -866,17 +865,6 @@ class RemoteFile:
             if end < limit:
                 break
         return end
-
-    def checksum(self, length: int) -> int:
-        """The CRC-32 of its first bytes."""
-        checksum = 0
-        for start in range(0, length, CHECKSUM_BYTES):
-            part = min(CHECKSUM_BYTES, length - start)
-            arguments = "checksum", self._path, start, part, checksum
-            answer = self._machine.ask_once("checksum", *arguments)
-            with self._machine.parsing():
-                checksum = int(answer)
-        return checksum
 
 
 MACHINES: Final[dict[str, Machine]] = {}
