@@ -47,7 +47,7 @@ def new_reader(options: argparse.Namespace) -> DagdirReader:
     """A reader of the directory, the logs or the cluster in ``options``; it has not read yet."""
     start_watchdog(options.dir)
     path, logs = paths_to_read(options)
-    settings = load_settings(path.parent if filesystem.isfile(path) else path)
+    settings = load_settings(path)
     if options.tz:
         settings = replace(settings, zone=time_zone(options.tz))
 

@@ -28,7 +28,6 @@ from metlmon.pool.annex_poller import AnnexPoller
 from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
-from metlmon.remote import filesystem
 from metlmon.remote.paths import NoAnswer
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def connect_pool(reader: DagdirReader, options: argparse.Namespace) -> FeedAndPo
 def open_dagdir(options: argparse.Namespace, path: Path) -> FeedAndPool:
     """Feed and pool client of a dagdir or DAG file chosen on a screen. Raises InputError."""
     try:
-        settings = load_settings(path.parent if filesystem.isfile(path) else path)
+        settings = load_settings(path)
         reader = DagdirReader(path, settings)
         reader.open()
     except NoAnswer as error:

@@ -33,6 +33,7 @@ from metlmon.config.user_state import user_directory
 from metlmon.errors import InputError, nearest
 from metlmon.model.sites import BUILT_IN_SITES
 from metlmon.redact import HIDDEN, harmless
+from metlmon.remote import filesystem
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -124,14 +125,16 @@ def cache_directory() -> Path | None:
     return user_directory("XDG_CACHE_HOME", ".cache")
 
 
-def load_settings(dagdir: Path | None) -> Settings:
-    """The user's settings, overridden by those of the dagdir, if one is given.
+def load_settings(path: Path | None) -> Settings:
+    """The user's settings, overridden by those of a dagdir, if one is given.
 
-    Raises InputError with the first problem. If the dagdir's file belongs to another user, who
-    alone can correct it, its invalid settings are left out instead; ``Settings.remarks`` names
-    these, and the settings in force from it.
+    ``path``: the dagdir, or a file in it. Raises InputError with the first problem. If the dagdir's
+    file belongs to another user, who alone can correct it, its invalid settings are left out
+    instead; ``Settings.remarks`` names these, and the settings in force from it.
     """
-    config = load_configuration(dagdir)
+    if path is not None and filesystem.isfile(path):
+        path = path.parent
+    config = load_configuration(path)
     foreign_path = next(
         (source.path for source in config.sources if source.origin == "dagdir" and source.foreign),
         None,

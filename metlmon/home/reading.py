@@ -31,7 +31,6 @@ from metlmon.live.file_access import (
     stat_all,
 )
 from metlmon.memory import gc_paused
-from metlmon.remote import filesystem
 from metlmon.remote.paths import Disconnected, NoAnswer
 
 STEP_SECONDS: Final = 0.05
@@ -345,8 +344,7 @@ class HomeReader:
         path = Path(entry.path)
         entry.files = FsExecutor(lambda: None)
         with calls_through(entry.files):
-            is_file = call_with_timeout(filesystem.isfile, path)
-            settings = load_settings(path.parent if is_file else path)
+            settings = call_with_timeout(load_settings, path)
             reader = DagdirReader(path, settings)
             reader.open()
             before = signature(_read_files(reader))

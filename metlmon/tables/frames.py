@@ -402,7 +402,7 @@ def load(
     InputError, with a message, for unreadable input.
     """
     path = Path(dagdir).expanduser()
-    settings = load_settings(path.parent if path.is_file() else path)
+    settings = load_settings(path)
     if tz is not None:
         settings = replace(settings, zone=time_zone(tz))
     moment = parse_time_argument("as_of=", as_of, settings.zone)

@@ -73,6 +73,7 @@ def test_each_kind_of_setting_is_merged(dagdir: Path, user: Path) -> None:
     assert settings.columns_of("sites") == ("badput",)
     assert settings.columns_of("curves") == ()
     assert (settings.metrics.primary, settings.metrics.goal) == ("dagdir", "max")
+    assert load_settings(dagdir / "metlmon.toml").columns == settings.columns, "of a file there"
     assert settings.metrics.files == MetricSettings().files
     assert settings.labels == (Label("dagdir", ("run1",)), Label("user", ("*",)))
     assert [pattern.name for pattern in settings.metrics.patterns] == ["dagdir", "user"]
