@@ -136,7 +136,7 @@ class DagdirReader:
         self._only = dagdir.name if is_file and not self.logs else None
         self.dagdir = dagdir.parent if is_file else dagdir
         self.as_of = as_of
-        self.ensemble = Ensemble(settings or Settings(), as_of)
+        self.ensemble = self._new_ensemble(settings or Settings())
         self.derivation = Derivation(self.ensemble)
         self._patterns = self.ensemble.settings.safe_patterns()
         self.error: str | None = None
@@ -146,7 +146,7 @@ class DagdirReader:
         self._local_clock = local_now
         self._logs: dict[str, LogReader] = {}
         self._dagman_files: list[DagmanFiles] = []
-        self._gates = GateFiles(self._now)
+        self._gates = GateFiles()
         self._dag_problems: list[Problem] = []
         self._log_problems: list[Problem] = []
         self._absent_logs: set[tuple[Path, str]] = set()
@@ -160,7 +160,7 @@ class DagdirReader:
         self._next_dagman_files = 0
         self._grew = False
         self._caught_up = False
-        self._file_errors = FileErrors(self._now)
+        self._file_errors = FileErrors()
         self._is_answered = True
         self._dagdir_error: tuple[str, float] | None = None
         self._directory_id: tuple[int, int] | None = None
@@ -168,6 +168,11 @@ class DagdirReader:
         self.extra_notices: list[Notice] = []
         """Notices of the reader's owner, which are shown with those of the reader."""
         self._restarted_at = float("-inf")
+
+    def _new_ensemble(self, settings: Settings) -> Ensemble:
+        ensemble = Ensemble(settings, self.as_of)
+        ensemble.clock.machine_time = partial(filesystem.local_time, self.dagdir)
+        return ensemble
 
     # --- checks -------------------------------------------------------------------------
 
@@ -213,7 +218,7 @@ class DagdirReader:
         # Before the logs, which then have the end of each job that DAGMan has reported.
         listed: dict[Path, list[str]] = {}
         for files in self._dagman_files:
-            changed |= files.check(self.ensemble, listed)
+            changed |= files.check(self.ensemble, listed, self._now())
         for reader in self._logs_to_check():
             size = reader.follower.size
             check = reader.check()
@@ -227,7 +232,7 @@ class DagdirReader:
             if self._caught_up and check.grew and (check.restarted or check.size > size):
                 self._grew = True
         if self._gates.are_used:
-            changed |= self._gates.check(self.ensemble)
+            changed |= self._gates.check(self.ensemble, self._now())
         self._update_error(error)
         return changed
 
@@ -267,7 +272,7 @@ class DagdirReader:
         if error is None:
             self._dagdir_error = None
         elif self._dagdir_error is None or self._dagdir_error[0] != error:
-            since = self._now() if self._dagdir_error is None else self._dagdir_error[1]
+            since = time.time() if self._dagdir_error is None else self._dagdir_error[1]
             self._dagdir_error = (error, since)
         for reader in self._logs.values():
             self._file_errors.update(
@@ -343,7 +348,7 @@ class DagdirReader:
         for log in discovery.logs:
             reader = self._logs.get(log.name)
             if reader is None:
-                reader = LogReader(log)
+                reader = LogReader(log, self._now)
                 self._logs[log.name] = reader
                 self.ensemble.log_stats.setdefault(log.name, LogStats(log.name, log.role))
             else:
@@ -441,14 +446,14 @@ class DagdirReader:
         name = reader.log.name
         if reader.log.role is LogRole.USER:
             text = (
-                f"it was emptied or replaced at {clock_time(self._now())}; the events read "
+                f"it was emptied or replaced at {clock_time(time.time())}; the events read "
                 "before stay until metlmon is started again"
             )
             self._rewritten_log_notices[name] = Notice("rewritten-log", name, None, text)
 
     def _restart(self) -> None:
         """Discard the model and read everything again, as a new reader would."""
-        at = clock_time(self._now())
+        at = clock_time(time.time())
         replaced = [name for name, reader in self._logs.items() if reader.content_replaced]
         for name in replaced:
             text = f"at {at} what had been read of it was not in it any more: all was read again"
@@ -456,12 +461,12 @@ class DagdirReader:
         if not replaced:
             text = f"at {at} another directory was in its place: all was read again"
             self._rewritten_log_notices[""] = Notice("rewritten-log", self.path_given, None, text)
-        self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
+        self.ensemble = self._new_ensemble(self.ensemble.settings)
         self.derivation = Derivation(self.ensemble)
-        self._logs, self._dagman_files, self._gates = {}, [], GateFiles(self._now)
+        self._logs, self._dagman_files, self._gates = {}, [], GateFiles()
         self._dag_signature, self._non_logs, self._directory_mtimes = {}, {}, DirectoryMtimes()
         self._grew = self._caught_up = False
-        self._file_errors = FileErrors(self._now)
+        self._file_errors = FileErrors()
         self._restarted_at = time.monotonic()
         self.check()
 
@@ -529,9 +534,8 @@ class DagdirReader:
     def _local_now(self) -> datetime:
         if self._local_clock is not None:
             return self._local_clock()
-        now = self._now()
-        local = self.ensemble.clock.to_local(now) or filesystem.local_time(self.dagdir, now)
-        return local.replace(microsecond=0)
+        local = self.ensemble.clock.local_or_machine_time(self._now())
+        return (local or datetime.max).replace(microsecond=0)
 
     def duration_end(self, live: bool) -> datetime | None:
         """Return the time up to which durations count."""
@@ -737,16 +741,17 @@ class DagmanFiles:
 
     # --- small files --------------------------------------------------------------------
 
-    def check(self, ensemble: Ensemble, listed: dict[Path, list[str]]) -> bool:
+    def check(self, ensemble: Ensemble, listed: dict[Path, list[str]], now: float) -> bool:
         """Read changed small files and check the growing ones; return whether any changed.
 
-        ``listed``: names of rescue files by directory, shared by all DAGs of this check.
+        ``listed``: names of rescue files by directory, shared by all DAGs of this check. ``now``:
+        as for :meth:`GateFiles.check`.
         """
         dag, changed = ensemble.dags[self.key], False
         try:
             self._relocate_missing(dag)
             names: Iterable[str] = self._rescues
-            if self._directory_mtimes.changed([self._directory], filesystem.now(self._directory)):
+            if self._directory_mtimes.changed([self._directory], now):
                 names = self._rescue_names(listed)
             changed = self._check_rescues(names, dag)
             for follower in (self._status, self._metrics, self._condor_sub):

@@ -297,8 +297,7 @@ def duration_suffix(since: float) -> str:
 class FileErrors:
     """The errors of some files, by name."""
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._errors: dict[str, FileError] = {}
 
     def update(
@@ -309,7 +308,7 @@ class FileErrors:
         if reason is None:
             self._errors.pop(name, None)
         elif known is None or (known.reason, known.missing) != (reason, missing):
-            since = known.since if known is not None else self._now()
+            since = known.since if known is not None else time.time()
             self._errors[name] = FileError(
                 name, reason, since if follower.was_readable else None, missing
             )
@@ -330,10 +329,14 @@ hold back pages for up to 30 s."""
 
 
 class LogReader:
-    """Reader of one event log: its follower, position and role."""
+    """Reader of one event log: its follower, position and role.
 
-    def __init__(self, log: LogFile) -> None:
+    ``now``: the clock of the log's machine, in seconds since 1970.
+    """
+
+    def __init__(self, log: LogFile, now: Callable[[], float]) -> None:
         self.log = log
+        self._now = now
         self.follower = Follower(log.path)
         self.position = Position()
         self.read_error: str | None = None
@@ -445,7 +448,7 @@ class LogReader:
         zeros in an older file are damage, and stay.
         """
         hole = data.find(b"\0")
-        age = filesystem.now(self.log.path) - self.follower.mtime
+        age = self._now() - self.follower.mtime
         self._has_hole = hole >= 0 and -UNWRITTEN_SECONDS < age < UNWRITTEN_SECONDS
         return data[:hole] if self._has_hole else data
 
@@ -482,8 +485,7 @@ class LogReader:
             and self.position.offset == 0
             and YEARLESS_HEADER.match(data.lstrip())
         ):
-            mtime = self.follower.mtime
-            written = clock.to_local(mtime) or filesystem.local_time(self.log.path, mtime)
+            written = clock.local_or_machine_time(self.follower.mtime) or datetime.max
             self._year = first_year(self._all_bytes(data), written, known)
         return self._year
 

@@ -192,8 +192,7 @@ class _Gate:
 class GateFiles:
     """The gates of one dagdir."""
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._folders_by_dag: dict[str, tuple[Workflow, tuple[Path, ...]]] = {}
         self._gates: dict[Path, _Gate] = {}
         self._changed = False
@@ -209,9 +208,11 @@ class GateFiles:
         self._gates = {path: self._gates.get(path) or _Gate(path) for path in paths}
         self._changed = self.are_used = True
 
-    def check(self, ensemble: Ensemble) -> bool:
-        """Update the ensemble from new and changed files; return whether anything changed."""
-        now = self._now()
+    def check(self, ensemble: Ensemble, now: float) -> bool:
+        """Update the ensemble from new and changed files; return whether anything changed.
+
+        ``now``: seconds since 1970 by the clock of the dagdir's machine.
+        """
         try:
             for gate in self._gates.values():
                 self._changed |= gate.states.check(now)

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain, islice
@@ -732,11 +731,9 @@ def _epoch_at(moment: float | None, jobs: Iterable[Job], builder: SnapshotBuilde
     """The epoch of the one job that was in the queue at a time in seconds since 1970."""
     if moment is None:
         return None
-    local = builder.clock.to_local(moment)
-    if local is None and builder.live:
-        # The logs of a live ensemble are in this machine's local time.
-        with suppress(OverflowError, ValueError, OSError):
-            local = datetime.fromtimestamp(moment)
+    clock = builder.clock
+    # The logs of a live ensemble are in the local time of the machine that has them.
+    local = clock.local_or_machine_time(moment) if builder.live else clock.to_local(moment)
     if local is None:
         return None
     epochs = {

@@ -49,10 +49,13 @@ class Clock:
 
     ``zone`` (``--tz`` or configuration) takes precedence. Without it, the nearest moment passed
     to :meth:`observe` determines the offset. Without either, local times are subtracted.
+    ``machine_time``: the local time of the machine that has the files, naive, at a moment in
+    seconds since 1970.
     """
 
     def __init__(self, zone: tzinfo | None = None) -> None:
         self.zone = zone
+        self.machine_time: Callable[[float], datetime] = datetime.fromtimestamp
         # A zone with one offset for all times returns it for None.
         self.zone_varies = zone is not None and zone.utcoffset(None) is None
         """Whether the zone that was set has several offsets."""
@@ -144,6 +147,17 @@ class Clock:
             return None if offset is None else moment + timedelta(seconds=offset)
         except (OverflowError, ValueError, OSError):
             return None
+
+    def local_or_machine_time(self, epoch: float) -> datetime | None:
+        """Like :meth:`to_local`, but without a known offset as the machine's local time.
+
+        None for a moment outside the calendar.
+        """
+        local = self.to_local(epoch)
+        if local is None:
+            with suppress(OverflowError, ValueError, OSError):
+                return self.machine_time(epoch)
+        return local
 
     def is_after(self, epoch: float, stamp: datetime) -> bool | None:
         """Whether a moment is later than a naive timestamp; None without a known offset."""

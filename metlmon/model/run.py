@@ -471,7 +471,8 @@ def gate_status(
         return GateStatus()
 
     def moment(epoch: float | None) -> datetime | None:
-        time = _local(epoch, clock)
+        local = None if epoch is None else clock.local_or_machine_time(epoch)
+        time = local and local.replace(microsecond=0)
         return time if time is None or cut is None or time <= cut else None
 
     stopped, paused = files.stopped, files.paused
@@ -484,18 +485,6 @@ def gate_status(
     if requested is not None and stopped is not None and stopped.time is not None:
         requested = min(requested, stopped.time)
     return GateStatus(requested, moment(files.pause), since, files.target, stopped)
-
-
-def _local(epoch: float | None, clock: Clock) -> datetime | None:
-    if epoch is None:
-        return None
-    local = clock.to_local(epoch)
-    if local is None:
-        try:
-            local = datetime.fromtimestamp(epoch)
-        except (OverflowError, ValueError, OSError):
-            return None
-    return local.replace(microsecond=0)
 
 
 class GateStatus(Struct, frozen=True):

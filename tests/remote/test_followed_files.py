@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from metlmon.live.job_files import TrainingFiles
 from metlmon.live.output_pager import Search, page_above, page_around, page_at_end
 from metlmon.remote import machine
 from metlmon.remote.machine import MACHINES, Machine, connect_to
-from tests.support.dagdir_builder import NODE, Dagdir, log_of
+from tests.support.dagdir_builder import NODE, Dagdir, again, log_of
 from tests.support.event_logs import Log
-from tests.support.recordings import FIXTURES
+from tests.support.gated_dagdir import gated_dag
+from tests.support.recordings import FIXTURES, opened, read_all
+from tests.support.ssh_server import SHELL, SshServer
 from tests.support.wandb_files import history_record, log_file, log_records, run_record
 
 pytestmark = pytest.mark.xdist_group("ssh")
@@ -39,12 +42,8 @@ class ReaderPair:
 
     def __init__(self, host: str, path: Path) -> None:
         self.host = host
-        self.readers = [
-            DagdirReader(Path(each), live=False) for each in (path, connect_to(f"{host}:{path}"))
-        ]
-        for reader in self.readers:
-            reader.open()
-            reader.read_all()
+        paths = path, Path(connect_to(f"{host}:{path}"))
+        self.readers = [opened(each) for each in paths]
 
     @property
     def machine(self) -> Machine:
@@ -55,8 +54,7 @@ class ReaderPair:
         pictures = []
         self.machine.look()
         for reader in self.readers:
-            reader.check()
-            reader.read_all()
+            again(reader)
             pictures.append(picture(reader))
         here, there = pictures
         for name in here:
@@ -232,11 +230,26 @@ def test_link_out_of_the_directory_is_not_output(access_point: str, dagdir: Dagd
             output_file(directory, name)
 
 
+def test_times_are_in_the_zone_of_the_machine(
+    access_point: str, ssh_server: SshServer, dagdir: Dagdir
+) -> None:
+    moment = datetime(2026, 5, 4, 10, 30)
+    seconds = int(moment.replace(tzinfo=UTC).timestamp()) + 10 * 3600
+    dagdir.write("run.dag", gated_dag([Path(RUN).name]))
+    dagdir.write("e.sub", "executable = x\nlog = metl.log\nqueue\n")
+    os.utime(dagdir.write(f"gate/e/{Path(RUN).name}.stop", b""), (seconds, seconds))
+    rows = [run_record(seconds), history_record({"val_loss": 0.5})]
+    dagdir.write(f"{RUN}/run-ab.wandb", log_file(rows))
+    host = ssh_server.add_host("honolulu", f"export TZ=HST10\n{SHELL}")
+
+    shown = picture(read_all(DagdirReader(Path(connect_to(f"{host}:{dagdir.path}")), live=True)))
+
+    assert shown["status"].runs[0].gate.stop_requested == moment
+    (training,) = shown["files"].trainings.values()
+    assert [point.epoch for point in training.metrics["val_loss"]] == [0]
+
+
 # --- traffic ------------------------------------------------------------------------------------
-
-
-def read_bytes(*paths: Path) -> int:
-    return sum(path.stat().st_size for path in paths)
 
 
 @pytest.mark.parametrize("grows", [False, True])
@@ -246,17 +259,14 @@ def test_look_is_one_exchange_of_new_bytes(
     for number in range(200):
         dagdir.write(f"job_{number}.out", b"written by a job\n")
     os.utime(dagdir.path, (0, 0))
-    reader = DagdirReader(Path(connect_to(f"{access_point}:{dagdir.path}")))
-    reader.open()
-    reader.read_all()
+    reader = opened(Path(connect_to(f"{access_point}:{dagdir.path}")))
     reader.check()
     exchanges = count_exchanges(MACHINES[access_point], monkeypatch)
     if grows:
         grow(dagdir)
 
     MACHINES[access_point].look()
-    reader.check()
-    reader.read_all()
+    again(reader)
 
     assert len(reader.snapshot_builder().job_rows()) == 1 + grows
     assert len(exchanges) == 1
@@ -268,17 +278,11 @@ def test_files_of_all_runs_need_few_exchanges(
     access_point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:
     names = [f"aaaa{number}-0000" for number in range(runs)]
-    dag = "SUBMIT-DESCRIPTION train {\n executable = x\n log = metl.log\n}\n"
-    for number, name in enumerate(names):
-        node = f"run{number}-train_epoch0"
-        dag += f'JOB {node} train\nVARS {node} run_uuid="{name}" epoch="1"\n'
-    dagdir = Dagdir(tmp_path / "ensemble", dag)
+    dagdir = Dagdir(tmp_path / "ensemble", gated_dag(names, gated=False))
     for name in names:
         for write in (write_metrics, write_wandb_run, write_sidecar, write_events):
             write(dagdir, f"output/training_logs/{name}")
-    reader = DagdirReader(Path(connect_to(f"{access_point}:{dagdir.path}")), live=False)
-    reader.open()
-    reader.read_all()
+    reader = opened(Path(connect_to(f"{access_point}:{dagdir.path}")))
     # A busy machine would be asked for changes meanwhile.
     monkeypatch.setattr(machine, "LOOK_SECONDS", 60.0)
     exchanges = count_exchanges(MACHINES[access_point], monkeypatch)

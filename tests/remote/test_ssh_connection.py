@@ -22,6 +22,7 @@ from metlmon.remote.paths import UnusableMachine, split_argument
 from tests.support.commands import Captured, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
+from tests.support.recordings import opened
 from tests.support.ssh_server import SHELL, Line, SshServer
 from tests.support.terminal import PseudoTerminal, terminal_environment
 from tests.support.watched_session import WatchedSession
@@ -282,9 +283,7 @@ def test_remote_dag_opens_no_local_file(
 
         monkeypatch.setattr(os, name, noted)
 
-    reader = DagdirReader(Path(path))
-    reader.open()
-    reader.read_all()
+    reader = opened(Path(path))
 
     assert 99 in {job.cluster for job in reader.snapshot_builder().job_rows()}
     assert not [each for each in used if "outside" in each or "ensemble" in each]

@@ -31,9 +31,9 @@ def writable_copy(source: Path, to: Path, *ignored: str) -> Path:
     return to
 
 
-def opened(dagdir: Path) -> DagdirReader:
+def opened(dagdir: Path, **options: Any) -> DagdirReader:
     """A reader that has read everything."""
-    return read_all(DagdirReader(dagdir, live=False))
+    return read_all(DagdirReader(dagdir, live=False, **options))
 
 
 def read_all(reader: DagdirReader) -> DagdirReader:
