@@ -316,9 +316,8 @@ def build_runs(jobs: Sequence[DagmanJob], processes: Sequence[Process]) -> list[
         cluster = process.cluster
         run = by_cluster.get(cluster) if cluster is not None else _run_at_start(runs, process)
         if run is None:
-            run = DagmanRun(cluster)
+            run = by_cluster[cluster] = DagmanRun(cluster)
             runs.append(run)
-            by_cluster[cluster] = run
         run.processes.append(process)
     runs.sort(key=lambda run: run.start or datetime.min)
     _mark_refused(runs)
@@ -385,5 +384,6 @@ def current_run(runs: Sequence[DagmanRun]) -> DagmanRun | None:
     waiting = [run for run in accepted if not run.was_started and not run.ended]
     if waiting and accepted.index(waiting[-1]) > accepted.index(started[-1]):
         return waiting[-1]
+    # One that was removed on hold had no process since: another run may have ended after that.
     ended = [run for run in started if run.ended]
-    return max(ended, key=lambda run: run.end or datetime.min)
+    return max(ended, key=lambda run: (run.job and run.job.stopped_at) or run.end or datetime.min)

@@ -69,8 +69,7 @@ def test_dagman_reports_that_another_one_runs() -> None:
     log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:15:00")
     out = Out().start("09:00:01", cluster=100).start("09:10:01", None, 102)
     out.submitted(EPOCH0, 101, at="09:12:00")
-    out.say(ANOTHER_RUNS, "09:15:00")
-    out.exit(1, "09:15:00", 102)
+    out.say(ANOTHER_RUNS, "09:15:00").exit(1, "09:15:00", 102)
     dag = row(read_ensemble(DAG, log, out=out))
     assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.RUNNING, 100, 1, 1)
     out.say("Received SIGUSR1", "10:00:00").exit(2, "10:00:01", 100)
@@ -81,8 +80,7 @@ def test_dagman_reports_that_another_one_runs() -> None:
 
 def test_dagmans_output_separates_lives_without_a_job_log() -> None:
     out = Out().start("09:00:01", cluster=100).start("09:10:01", None, 102)
-    out.say(ANOTHER_RUNS, "09:10:01")
-    out.exit(1, "09:10:01", 102)
+    out.say(ANOTHER_RUNS, "09:10:01").exit(1, "09:10:01", 102)
     dag = row(read_ensemble(DAG, out=out))
     assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.RUNNING, 100, 1, 1)
 
@@ -120,9 +118,7 @@ def test_older_life_may_end_after_the_next_begins(old: str) -> None:
         ),
         # A life that fails at once without another running one was not refused.
         (
-            begun(102, "10:00:00", begun(100, "09:00:00").remove(100, at="09:30:00")).terminate(
-                102, 1, at="10:00:01"
-            ),
+            begun(102, "10:00:00", begun(100, "09:00:00").remove(100)).terminate(102, 1),
             (DagState.FAILED, 102, 2, 0),
         ),
         # A life that leaves the queue unrun does not count; one that waits does.
@@ -137,6 +133,11 @@ def test_older_life_may_end_after_the_next_begins(old: str) -> None:
         # The schedd was restarted: 001 again, with no 004 between.
         (begun(100, "09:00:00").execute(100, gpus=None), (DagState.RUNNING, 100, 1, 0)),
         (begun(100, "09:00:00").evict(100).hold(100).remove(100), (DagState.REMOVED, 100, 1, 0)),
+        # A life that is removed on hold had ended when the next one ran.
+        (
+            begun(102, "10:00:00", begun(100, "09:00:00").hold(100)).terminate(102, 0).remove(100),
+            (DagState.DONE, 102, 2, 0),
+        ),
     ],
 )
 def test_lives_from_the_job_log_alone(log: Log, expected: tuple[DagState, int, int, int]) -> None:
@@ -177,8 +178,7 @@ def test_held_dagman_is_alive_and_has_its_reason() -> None:
     out = Out().start("09:00:01", cluster=100).exit(3, "10:00:00", 100)
     result = read_ensemble(DAG, log, out=out)
     dag = row(result)
-    assert dag.state is DagState.HELD
-    assert dag.hold.reason == "via condor_hold"
+    assert (dag.state, dag.hold.reason) == (DagState.HELD, "via condor_hold")
     assert (dag.ended, result.derivation.is_unfinished()) == (None, True)
     assert exits(result, "failed") is exits(result, "all") is None
     assert exits(result, "held") is Exit.HELD
