@@ -552,11 +552,9 @@ class DagdirReader:
 
     def update(self, seconds: float | None = None) -> bool:
         """Update records and states for about ``seconds``; return False while some are left."""
-        self.derivation = self.derivation.renewed()
+        derivation = self.derivation = self.derivation.renewed()
         # Whether the ensemble is live depends on the jobs.
-        if not self.derivation.update_jobs(seconds):
-            return False
-        return self.derivation.update(self.live(), seconds)
+        return derivation.update_jobs(seconds) and derivation.update_nodes(self.live(), seconds)
 
     def snapshot_builder(self) -> SnapshotBuilder:
         self.update()

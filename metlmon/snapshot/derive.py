@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import accumulate, chain, islice, pairwise
+from math import inf
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -156,21 +157,29 @@ class Completion(NamedTuple):
     by_job: bool
 
 
-class NodeMemo(Struct, gc=False):
-    """A node, and what the entries of its jobs were built from.
+class JobInputs(NamedTuple):
+    """What the records of a node's jobs are built from, besides the histories of the jobs.
 
-    ``is_rebuilt``: the entries have been rebuilt since the state of the node was set. ``jobs``:
-    these jobs. ``completion``: if a later node proves it. ``is_final``: whether the entry of its
-    successful execution says that it completes the node; None without one. ``submitted``: when the
-    first of the jobs was submitted.
+    ``is_final``: its successful execution completes an epoch. ``completion``: as in
+    :meth:`Derivation._completion`.
+    """
+
+    jobs: tuple[LoggedJob, ...] = ()
+    is_final: bool = False
+    completion: Completion | None = None
+
+
+class NodeMemo(Struct, gc=False):
+    """A node, and what the records of its jobs were built from last.
+
+    ``is_rebuilt``: they have been built again since the state of the node was set. ``submitted``:
+    when the first of the jobs was submitted.
     """
 
     record: NodeRecord
     category: NodeCategory
+    inputs: JobInputs = JobInputs()
     is_rebuilt: bool = False
-    jobs: tuple[LoggedJob, ...] = ()
-    completion: Completion | None = None
-    is_final: bool | None = None
     submitted: datetime | None = None
 
 
@@ -278,9 +287,6 @@ class Derivation:
         self._memos: dict[NodeKey, NodeMemo] = {}
         self.states: dict[NodeKey, NodeState] = {}
         """The states of the nodes when their entries were last checked."""
-        self._categories: dict[NodeCategory, NodeCategory] = {}
-        self._memos_by_dag: dict[str, dict[NodeCategory, list[NodeMemo]]]
-        self._memos_by_dag = {key: {} for key in self.dags}
         for key, record in self.nodes.items():
             if key[0] != NO_DAG:
                 self._add_memo(key, record)
@@ -298,17 +304,29 @@ class Derivation:
 
     # --- records of jobs and nodes --------------------------------------------------------
 
-    def update(self, live: bool, seconds: float | None = None) -> bool:
-        """Update changed jobs and nodes for about ``seconds``; return False while some are left."""
-        deadline = None if seconds is None else time.monotonic() + seconds
-        limit = None if seconds is None else NODES_PER_STEP
-        steps = chain(self._job_steps(), self._node_steps(live, limit))
-        return all(deadline is None or time.monotonic() < deadline for _ in steps)
-
     def update_jobs(self, seconds: float | None = None) -> bool:
-        """Build the records of changed jobs alone, which does not need the states of nodes."""
-        deadline = None if seconds is None else time.monotonic() + seconds
-        return all(deadline is None or time.monotonic() < deadline for _ in self._job_steps())
+        """Build the records of changed jobs for about ``seconds``; False while some are left."""
+        deadline = inf if seconds is None else time.monotonic() + seconds
+        self._gather_changes()
+        number = 0
+        while self._pending:
+            self._update_job(self._pending.popitem()[0])
+            number += 1
+            if number % JOBS_PER_STEP == 0 and time.monotonic() >= deadline:
+                return False
+        self._update_stale()
+        return True
+
+    def update_nodes(self, live: bool, seconds: float | None = None) -> bool:
+        """Resolve changed nodes, after their jobs; as :meth:`update_jobs`."""
+        deadline = inf if seconds is None else time.monotonic() + seconds
+        limit = None if seconds is None else NODES_PER_STEP
+        for key in self.dags:
+            while (table := self.ensemble.states.table(key, live, limit)).pending:
+                if time.monotonic() >= deadline:
+                    return False
+            self._tables[key] = table
+        return True
 
     def update_ended(self, jobs: Iterable[LoggedJob]) -> None:
         """Build the records of those of the jobs that have changed and left the queue.
@@ -335,29 +353,11 @@ class Derivation:
         self.update_jobs()
         return any(job.queued for job in self.jobs.values())
 
-    def _job_steps(self) -> Iterator[None]:
-        """Build the records of the changed jobs, step by step."""
-        self._gather_changes()
-        number = 0
-        while self._pending:
-            self._update_job(self._pending.popitem()[0])
-            number += 1
-            if number % JOBS_PER_STEP == 0:
-                yield
-        self._update_stale()
-
     def _gather_changes(self) -> None:
         """Gather what has changed; jobs in order, since neighbours are compressed together."""
         self._apply_targets()
         self._add_jobs_of_no_dag()
         self._pending.update(dict.fromkeys(self.ensemble.take_changed_jobs()))
-
-    def _node_steps(self, live: bool, limit: int | None) -> Iterator[None]:
-        """Resolve the changed nodes, at most ``limit`` in a step."""
-        for key in self.dags:
-            while (table := self.ensemble.states.table(key, live, limit)).pending:
-                yield
-            self._tables[key] = table
 
     def _update_stale(self) -> None:
         """Rebuild the records that were built before the site of a host was known."""
@@ -390,10 +390,7 @@ class Derivation:
             service=record.node.kind is NodeKind.SERVICE,
             beside=beside,
         )
-        # One object for all nodes of a category.
-        category = self._categories.setdefault(category, category)
-        memo = self._memos[key] = NodeMemo(record, category)
-        self._memos_by_dag[key[0]].setdefault(category, []).append(memo)
+        self._memos[key] = NodeMemo(record, category)
 
     def is_beside(self, key: NodeKey) -> bool:
         """Whether this is a job of no DAG in a directory with DAGs (not counted as a node)."""
@@ -426,7 +423,7 @@ class Derivation:
         memo = self._memos.get(node) if node is not None else None
         if memo is not None:
             self._update_node(memo)
-            for of_node in memo.jobs:
+            for of_node in memo.inputs.jobs:
                 self._pending.pop(of_node.key, None)
         else:
             self._update_stray(job)
@@ -454,30 +451,32 @@ class Derivation:
     def _update_node(self, memo: NodeMemo) -> None:
         """Build the records of a node's jobs: the numbers of their attempts are interdependent."""
         record, key = memo.record, memo.record.key
+        inputs = memo.inputs = self._job_inputs(memo, self.states.get(key))
         result = submission_result(record)
-        histories = {job.key: (job, job.history()) for job in record.jobs if not job.noop}
-        state = self.states.get(key)
-        # Until its state is resolved, a good last job is assumed to complete it.
-        completes = state is None or state.state is State.COMPLETED
-        memo.jobs = record.jobs
-        memo.completion = self._completion(record, state)
         times = result.submit_times if result is not None else ()
         memo.submitted = min((time for time in times if time is not None), default=None)
-        is_final = memo.category.training and completes
-        memo.is_final = is_final if result is not None and result.success_job else None
         built = self._factory.build(
-            histories=histories,
+            histories={job.key: (job, job.history()) for job in inputs.jobs if not job.noop},
             owner=self._owner_of(memo),
-            result=result if memo.is_final else None,
+            result=result if inputs.is_final else None,
             user=key,
             is_service=memo.category.service,
-            completion=memo.completion,
+            completion=inputs.completion,
         )
         for built_key, job in built:
             self._put(built_key, job)
         memo.is_rebuilt = True
-        for of_node in memo.jobs if self._strays else ():
+        for of_node in inputs.jobs if self._strays else ():
             self._strays.pop(of_node.key, None)
+
+    def _job_inputs(self, memo: NodeMemo, state: NodeState | None) -> JobInputs:
+        """What the records of a node's jobs are built from while it is in this state."""
+        record, result = memo.record, submission_result(memo.record)
+        # Until its state is resolved, a good last job is assumed to complete it.
+        completes = state is None or state.state is State.COMPLETED
+        has_success = result is not None and result.success_job is not None
+        is_final = memo.category.training and completes and has_success
+        return JobInputs(record.jobs, is_final, self._completion(record, state))
 
     def _completion(self, record: NodeRecord, state: NodeState | None) -> Completion | None:
         """What proves this node done while its log may lack the end of its job; None: nothing does.
@@ -557,9 +556,8 @@ class Derivation:
         self._note_strays()
         self._set_expiries(as_of)
         self.totals = Totals(self.jobs.values())
-        self.unlogged = self._unlogged.copy()
-        if self.totals.hour_unit is HourUnit.GPU:
-            self.unlogged |= self._without_slot
+        lacks_gpus = self._without_slot if self.totals.hour_unit is HourUnit.GPU else frozenset()
+        self.unlogged = self._unlogged | lacks_gpus
 
     def _count_up_to(self, as_of: datetime | None) -> None:
         self._factory.as_of = as_of
@@ -575,19 +573,21 @@ class Derivation:
 
     def _sum_nodes(self) -> None:
         """Add up the states of all nodes, and rebuild outdated records of their jobs."""
+        counted: Counter[tuple[str, NodeCategory, State]] = Counter()
+        for key, memo in self._memos.items():
+            node_state = memo.record.state
+            if node_state is None:
+                continue
+            counted[key[0], memo.category, node_state.state] += 1
+            is_same = self.states.get(key) is node_state
+            if memo.is_rebuilt or not is_same or memo.inputs.jobs is not memo.record.jobs:
+                self._set_state(memo, node_state)
         sums = self.sums = NodeSums()
-        for dag_key, by_category in self._memos_by_dag.items():
-            dag = self.dags[dag_key]
-            total = sum(map(len, by_category.values())) if dag_key == NO_DAG else dag.node_count
+        for dag_key, dag in self.dags.items():
+            total = self._jobs_of_no_dag if dag_key == NO_DAG else dag.node_count
             sums.counts[dag_key] = DagNodeCounts(total)
-            for category, memos in by_category.items():
-                states = [each for memo in memos if (each := memo.record.state) is not None]
-                for state, number in Counter([state.state for state in states]).items():
-                    sums.add(dag_key, dag.top, category, state, number)
-                for memo, node_state in zip(memos, states, strict=True):
-                    is_same = self.states.get(memo.record.key) is node_state
-                    if memo.is_rebuilt or not is_same or memo.jobs is not memo.record.jobs:
-                        self._set_state(memo, node_state)
+        for (dag_key, category, state), number in counted.items():
+            sums.add(dag_key, self.dags[dag_key].top, category, state, number)
         for key in self.faulty:
             node_state, counts = self.states[key], sums.counts[key[0]]
             if node_state.state in FAILED_JOB and not self._memos[key].category.service:
@@ -599,12 +599,7 @@ class Derivation:
         """Set the state of a node, and put it into the sets of nodes to which it belongs."""
         record, state, failure = memo.record, node_state.state, node_state.failure
         node, self.states[record.key] = record.node, node_state
-        is_final = state is State.COMPLETED and memo.category.training
-        is_of_other_jobs = memo.jobs is not record.jobs
-        is_of_other_time = bool(record.jobs) and memo.completion != self._completion(
-            record, node_state
-        )
-        if is_of_other_jobs or is_of_other_time or memo.is_final not in (None, is_final):
+        if memo.inputs != self._job_inputs(memo, node_state):
             self._update_node(memo)
         memo.is_rebuilt = False
         is_overruled = is_unlogged = False
@@ -784,7 +779,7 @@ class Derivation:
 
     def node_jobs(self, key: NodeKey) -> list[Job]:
         """The jobs of a node."""
-        keys = sorted([job.key for job in self._memos[key].jobs])
+        keys = sorted([job.key for job in self._memos[key].inputs.jobs])
         return [record for job in keys if (record := self.jobs.get(job)) is not None]
 
     def first_submission(self, keys: Iterable[NodeKey]) -> datetime | None:

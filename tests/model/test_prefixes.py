@@ -124,7 +124,8 @@ class Model:
 
     def builder(self) -> SnapshotBuilder:
         self.derivation = self.derivation.renewed()
-        self.derivation.update(live=False)
+        self.derivation.update_jobs()
+        self.derivation.update_nodes(live=False)
         return SnapshotBuilder(self.derivation, "here")
 
     def says(self) -> Facts:

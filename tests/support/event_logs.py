@@ -310,7 +310,8 @@ class EnsembleReading:
 
     def builder(self, as_of: str | None = None, live: bool = False) -> SnapshotBuilder:
         self.derivation = self.derivation.renewed()
-        self.derivation.update(live)
+        self.derivation.update_jobs()
+        self.derivation.update_nodes(live)
         return SnapshotBuilder(self.derivation, "here", moment(as_of) if as_of else None, live)
 
     def life(self, job: int | tuple[int, int]) -> JobHistory:
