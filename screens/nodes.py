@@ -71,7 +71,7 @@ class TreeScreen(ListScreen, ActionScreen):
         if update is self._tree_of:
             return
         self._tree_of, self._node_rows = update, {}
-        dags = self.context.feed.nodes()
+        dags = self.context.feed.dag_nodes()
         if dags == self._dags:
             return
         positions = {}

@@ -308,7 +308,7 @@ def _continued_run(
         return "its nodes have no VAR run_uuid"
     if dag.top != dag.key and dag.file != dag_file:
         return f"it is in a sub-DAG: continue that one, {dag.file}"
-    gate_notes = gate_sentences(builder.run_row(run))
+    gate_notes = gate_sentences(builder.run(run))
     reason = gate_notes[0] if gate_notes else STATES[run_state.state].word
     checkpoint = find_checkpoint(directory, run.uuid, nodes)
     # An epoch without a job in any log counts as done if its output is here.

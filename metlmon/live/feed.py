@@ -115,7 +115,7 @@ class Feed(Protocol):
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         return None
 
-    def nodes(self) -> tuple[DagNodes, ...]:
+    def dag_nodes(self) -> tuple[DagNodes, ...]:
         """Return all DAGs with the states of their nodes."""
         return ()
 

@@ -202,7 +202,7 @@ class Session(Feed):
         with self._lock.foreground():
             return self._current_builder().job_view(cluster, proc)
 
-    def nodes(self) -> tuple[DagNodes, ...]:
+    def dag_nodes(self) -> tuple[DagNodes, ...]:
         with self._lock.foreground():
             return self._current_builder().dag_nodes()
 
@@ -212,7 +212,7 @@ class Session(Feed):
 
     def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
         with self._lock.foreground():
-            return self._current_builder().queued_rows(run)
+            return self._current_builder().queued_jobs(run)
 
     @property
     def settings(self) -> Settings:

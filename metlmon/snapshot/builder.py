@@ -1,4 +1,4 @@
-"""Builds snapshots: the rows that screens, tables and JSON show, and warnings.
+"""Builds snapshots: the records that screens, tables and JSON show, and warnings.
 
 All definitions are those of ``metlmon/README.md``.
 """
@@ -103,7 +103,7 @@ class SnapshotBuilder:
         self.runs, self.states = derivation.runs, derivation.states
         self.run_states, self.totals = derivation.run_states, derivation.totals
         self._ledger: Ledger | None = None
-        self._run_rows: dict[str, Run] = {}
+        self._runs: dict[str, Run] = {}
 
     def seconds(self, start: datetime | None, end: datetime | None = None) -> float | None:
         """Seconds between two times; up to ``as_of`` if ``end`` is None."""
@@ -117,7 +117,7 @@ class SnapshotBuilder:
     def status(self) -> Status:
         """The status of the whole ensemble."""
         derivation = self.derivation
-        totals = derivation.totals
+        totals = self.totals
         special = (self.node_row(key) for key in derivation.special_nodes)
         has_dag = any(key != NO_DAG for key in self.dags)
         queued = [job for job in map(derivation.jobs.__getitem__, totals.queued) if not job.dagman]
@@ -128,7 +128,7 @@ class SnapshotBuilder:
             live=self.live,
             warnings=tuple(self.notices()),
             dags=tuple(self._dag_rows()),
-            runs=tuple(map(self.run_row, self.runs.in_order())),
+            runs=tuple(map(self.run, self.runs.in_order())),
             epoch_states=_all_states(derivation.epoch_states),
             node_states=_all_states(derivation.sums.node_states),
             hours=totals.total.hours,
@@ -151,7 +151,7 @@ class SnapshotBuilder:
         )
 
     def ledger(self) -> Ledger:
-        """The ledger of the ensemble: all entries, flat; built once."""
+        """The ledger of the ensemble; built once."""
         if self._ledger is None:
             self._ledger = self._build_ledger()
         return self._ledger
@@ -210,7 +210,7 @@ class SnapshotBuilder:
         """All jobs but the DAGMan jobs of top-level DAGs, by cluster and proc."""
         return list(map(self.derivation.record_of, self.real_jobs()))
 
-    def queued_rows(self, run: str | None = None) -> tuple[Job, ...]:
+    def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
         """Jobs in the queue by their logs; with ``run`` only those of that run key."""
         jobs = (self.ensemble.jobs[key] for key in self.totals.queued)
         if run is not None:
@@ -271,7 +271,7 @@ class SnapshotBuilder:
         if job is None:
             return None
         key = self.derivation.node_of(job)
-        node = self.derivation.nodes.get(key) if key else None
+        node = self.nodes.get(key) if key else None
         record, history = self.derivation.record_of(job), job.history()
         return JobView(
             job=record,
@@ -314,7 +314,7 @@ class SnapshotBuilder:
         """Whether the submit description of a job was read."""
         job = self.ensemble.jobs.get(key)
         node_key = self.derivation.node_of(job) if job is not None else None
-        record = self.derivation.nodes.get(node_key) if node_key is not None else None
+        record = self.nodes.get(node_key) if node_key is not None else None
         return record is not None and record.node.described
 
     def _file_of(self, job: LoggedJob, suffix: str) -> str | None:
@@ -325,7 +325,7 @@ class SnapshotBuilder:
         key = self.derivation.node_of(job)
         if key is None or key[0] == NO_DAG:
             return self.ensemble.groups.outputs.name_of(job.id, suffix)
-        record = self.derivation.nodes.get(key)
+        record = self.nodes.get(key)
         if record is None:
             return None
         node = record.node
@@ -350,18 +350,18 @@ class SnapshotBuilder:
     def node_row(self, key: NodeKey) -> NodeRow | None:
         """The row of a node of any kind; None for an unknown key."""
         derivation = self.derivation
-        record, state = derivation.nodes.get(key), derivation.states.get(key)
+        record, state = self.nodes.get(key), self.states.get(key)
         if record is None or state is None:
             return None
-        node, states, dag = record.node, derivation.states, key[0]
+        node, states, dag = record.node, self.states, key[0]
         waits_for: list[str] = []
         if state.state is State.WAITING:
             waits_for = [
                 name
-                for name in effective_parents(derivation.dags[dag].workflow.nodes, key[1])
+                for name in effective_parents(self.dags[dag].workflow.nodes, key[1])
                 if (dag, name) not in states or states[dag, name].state not in DONE
             ]
-        run = derivation.runs.run_of(key)
+        run = self.runs.run_of(key)
         skipped = run is not None and state.state is State.SKIPPED
         gate = self.gate_status(run) if run is not None and skipped else None
         submissions = {(job.cluster, job.subproc) for job in record.jobs}
@@ -379,12 +379,12 @@ class SnapshotBuilder:
             stopped_by=gate.stopped.rule if gate is not None and gate.stopped else None,
             reason=self._reason(key),
             failed_ancestor=state.failed_ancestor[1] if state.failed_ancestor else None,
-            submissions=len(submissions or derivation.dags[dag].submitted_clusters(key[1])),
+            submissions=len(submissions or self.dags[dag].submitted_clusters(key[1])),
         )
 
     def _reason(self, key: NodeKey) -> str | None:
         """Why a node failed, by DAGMan alone; else how its DAG ended where that left it so."""
-        state, abort = self.derivation.states[key], self.derivation.aborts.get(key[0])
+        state, abort = self.states[key], self.derivation.aborts.get(key[0])
         if state.state is State.FUTILE and abort is not None and abort.ended(key, state):
             return f"the DAG was ended on purpose: {abort.text}" if abort.on_purpose else None
         failure = self.failure(key)
@@ -396,8 +396,8 @@ class SnapshotBuilder:
 
     def failure(self, key: NodeKey) -> NodeFailure | None:
         """Why a node failed, unless its job did: by DAGMan's files, or its POST script's event."""
-        state = self.derivation.states[key]
-        return state.failure or _failed_post(self.derivation.nodes[key], state)
+        state = self.states[key]
+        return state.failure or _failed_post(self.nodes[key], state)
 
     def failed_scripts(self) -> Iterator[tuple[NodeKey, str, str]]:
         """Yield node, script type and output file of each script whose failure made its node fail.
@@ -415,8 +415,8 @@ class SnapshotBuilder:
 
     def _node(self, key: NodeKey, executions: Sequence[Execution]) -> dict[str, Any]:
         """The fields of a :class:`Node`, for a node of any kind."""
-        derivation, state = self.derivation, self.derivation.states[key]
-        run, job = derivation.runs.run_of(key), self._node_job(key)
+        derivation, state = self.derivation, self.states[key]
+        run, job = self.runs.run_of(key), self._node_job(key)
         return {
             "dag": derivation.dag_file(key[0]),
             "in_dag": key[0],
@@ -435,7 +435,7 @@ class SnapshotBuilder:
 
     def _node_job(self, key: NodeKey) -> Job | None:
         """The job that determines a node's state; None for a NOOP node."""
-        job = self.derivation.states[key].job
+        job = self.states[key].job
         return None if job is None or job.noop else self.derivation.record_of(job)
 
     def _submitted_jobs(self, key: NodeKey) -> tuple[JobId, ...]:
@@ -445,26 +445,25 @@ class SnapshotBuilder:
 
     def _retries_left(self, key: NodeKey) -> int:
         """Retries that DAGMan has left for a node; 0 if it let the node fail."""
-        derivation = self.derivation
-        state = derivation.states[key]
+        state = self.states[key]
         if state.state is State.FAILED and not state.can_retry:
             return 0
-        return retries_left(derivation.dags[key[0]], derivation.nodes[key])
+        return retries_left(self.dags[key[0]], self.nodes[key])
 
     # --- runs ---------------------------------------------------------------------------
 
-    def run_row(self, run: RunNodes) -> Run:
-        """The row of a run; built once."""
-        if run.key not in self._run_rows:
-            self._run_rows[run.key] = self._run_row(run)
-        return self._run_rows[run.key]
+    def run(self, run: RunNodes) -> Run:
+        """The record of a run; built once."""
+        if run.key not in self._runs:
+            self._runs[run.key] = self._run(run)
+        return self._runs[run.key]
 
-    def _run_row(self, run: RunNodes) -> Run:
+    def _run(self, run: RunNodes) -> Run:
         derivation = self.derivation
-        run_state, home_node = derivation.run_states[run.key], derivation.naming_node(run)
+        run_state, home_node = self.run_states[run.key], derivation.naming_node(run)
         nodes = run.nodes()
         name, label = derivation.run_names[run.key]
-        unit, totals = derivation.totals.hour_unit, derivation.totals.runs.get(run.key)
+        unit, totals = self.totals.hour_unit, self.totals.runs.get(run.key)
         if derivation.is_beside(nodes[0]):
             # The totals of the runs are those of the DAGs alone.
             executions = chain.from_iterable(map(derivation.node_executions, nodes))
@@ -476,7 +475,7 @@ class SnapshotBuilder:
         unknown = [
             key
             for key in run_state.epochs.values()
-            if State.UNKNOWN in run_state.states and derivation.states[key].is_unknown
+            if State.UNKNOWN in run_state.states and self.states[key].is_unknown
         ]
         return Run(
             key=run.key,
@@ -512,28 +511,26 @@ class SnapshotBuilder:
         Names match in any case, but one in the same case wins. An exact uuid or name excludes runs
         that match by prefix only.
         """
-        rows = [self.run_row(run) for run in self.derivation.runs.by_key.values()]
-        exact = [row for row in rows if wanted in (row.uuid, row.key)]
-        named = [row for row in rows if row.run.lower() == wanted.lower()]
+        runs = [self.run(run) for run in self.runs.by_key.values()]
+        exact = [run for run in runs if wanted in (run.uuid, run.key)]
+        named = [run for run in runs if run.run.lower() == wanted.lower()]
         if exact or named:
-            return exact or [row for row in named if row.run == wanted] or named
-        return [
-            row for row in rows if wanted and (row.uuid or "").lower().startswith(wanted.lower())
-        ]
+            return exact or [run for run in named if run.run == wanted] or named
+        prefix = wanted.lower()
+        return [run for run in runs if prefix and (run.uuid or "").lower().startswith(prefix)]
 
     def run_view(self, key: str) -> RunView | None:
         """One run with its epochs; None without such a run."""
-        derivation = self.derivation
-        run = derivation.runs.by_key.get(key)
+        run = self.runs.by_key.get(key)
         if run is None:
             return None
-        counted = dict.fromkeys(derivation.run_states[key].epochs.values())
+        counted = dict.fromkeys(self.run_states[key].epochs.values())
         others = [node for nodes in run.epochs.values() for node in nodes if node not in counted]
         listed = sorted(
-            [*counted, *(node for node in others if derivation.nodes[node].jobs)],
+            [*counted, *(node for node in others if self.nodes[node].jobs)],
             key=lambda node: (
-                derivation.runs.parts[node].epoch or 0,
-                derivation.states[node].submitted is None,
+                self.runs.parts[node].epoch or 0,
+                self.states[node].submitted is None,
             ),
         )
         epochs, side = self.epochs_of(run), {node: self.epoch(node) for node in run.side_nodes}
@@ -541,7 +538,7 @@ class SnapshotBuilder:
         for node, row in side.items():
             side_rows.setdefault(self._epoch_before(node, run), []).append(row)
         return RunView(
-            self.run_row(run),
+            self.run(run),
             tuple(
                 replace(epochs[node], evaluations=tuple(side_rows.get(node, ()))) for node in listed
             ),
@@ -554,9 +551,8 @@ class SnapshotBuilder:
         Only the edges count, since the numbers in the names differ (the evaluation of train_epoch0
         is eval_epoch1).
         """
-        dag, runs = key[0], self.derivation.runs
-        nodes = self.derivation.dags[dag].workflow.nodes
-        parents = [(dag, name) for name in effective_parents(nodes, key[1])]
+        runs, nodes = self.runs, self.dags[key[0]].workflow.nodes
+        parents = [(key[0], name) for name in effective_parents(nodes, key[1])]
         epochs = [k for k in parents if runs.run_of(k) is run and runs.parts[k].training]
         return max(epochs, key=lambda k: runs.parts[k].epoch or 0, default=None)
 
@@ -569,16 +565,16 @@ class SnapshotBuilder:
         """One node of a run; that of an earlier snapshot if none of its inputs has changed."""
         derivation, job = self.derivation, self._node_job(key)
         source = (
-            derivation.states[key],
-            submission_result(derivation.nodes[key]),
+            self.states[key],
+            submission_result(self.nodes[key]),
             derivation.node_jobs(key),
-            len(derivation.dags[key[0]].node_reports.get(key[1], ())),
+            len(self.dags[key[0]].node_reports.get(key[1], ())),
             # Only the wait of a job without an end lasts up to as-of.
             self.as_of if job is not None and job.ended is None else None,
             self._counts(key),
             derivation.run_names[self.runs.parts[key].group],
-            derivation.totals.hour_unit,
-            derivation.ensemble.placements,
+            self.totals.hour_unit,
+            self.ensemble.placements,
         )
         known = derivation.epochs.get(key)
         if known is None or known[0] != source:
@@ -590,12 +586,12 @@ class SnapshotBuilder:
         part = self.runs.parts.get(key)
         if part is None or not part.training:
             return True
-        return self.derivation.run_states[part.group].epochs.get(part.number) == key
+        return self.run_states[part.group].epochs.get(part.number) == key
 
     def _epoch(self, key: NodeKey) -> Epoch:
         derivation = self.derivation
-        state, part = derivation.states[key], derivation.runs.parts[key]
-        run = derivation.runs.by_key[part.group]
+        state, part = self.states[key], self.runs.parts[key]
+        run = self.runs.by_key[part.group]
         _, label = derivation.run_names[run.key]
         executions = derivation.node_executions(key)
         charged = (each for each in executions if not each.at_access_point)
@@ -604,7 +600,7 @@ class SnapshotBuilder:
         success = self._success(key)
         is_done = state.state is State.COMPLETED
         # The schedd numbers clusters in order, and either of two files may be ahead.
-        last_reported = max(derivation.dags[key[0]].submitted_clusters(key[1]), default=None)
+        last_reported = max(self.dags[key[0]].submitted_clusters(key[1]), default=None)
         return Epoch(
             **fields,
             uuid=run.uuid,
@@ -621,7 +617,7 @@ class SnapshotBuilder:
             success=success,
             # max() returns the first of several of equal length.
             longest=max(executions, key=lambda each: each.trained, default=None),
-            hours=ExecutionTotals(derivation.totals.hour_unit, charged).hours,
+            hours=ExecutionTotals(self.totals.hour_unit, charged).hours,
             queue_wait=wait,
             transfer=transfer,
             execution=seconds,
@@ -630,7 +626,7 @@ class SnapshotBuilder:
     def _success(self, key: NodeKey) -> Execution | None:
         """The execution that completed a node; None if the node is not completed."""
         result = submission_result(self.nodes[key])
-        is_completed = self.derivation.states[key].state is State.COMPLETED
+        is_completed = self.states[key].state is State.COMPLETED
         if not is_completed or result is None or result.success_job is None:
             return None
         record, index = self.derivation.jobs.get(result.success_job), result.success_index
@@ -668,7 +664,7 @@ class SnapshotBuilder:
 
         Of several DAGs the running one counts, else the one with the run's last epoch.
         """
-        state = self.derivation.run_states[run.key]
+        state = self.run_states[run.key]
         if (abort := state.abort) is not None:
             stopped = Stopped(ABORT_RULE, state.ends_before, abort.text, abort.since, abort.node[1])
             return GateStatus(stopped=stopped)
@@ -678,8 +674,7 @@ class SnapshotBuilder:
         here = [dag for dag in gated if dag in ensemble.dags]
         running = [dag for dag in here if ensemble.dag_state(dag)[0] in ALIVE]
         # Not the latest submitted epoch: a run stopped before training in this DAG has none.
-        epochs = self.derivation.run_states[run.key].epochs
-        last = epochs[max(epochs)][0] if epochs else None
+        last = state.epochs[max(state.epochs)][0] if state.epochs else None
         dag = running[-1] if running else last if last in gated else gated[-1]
         reports = ensemble.gates.get(dag, {}).get(run.uuid or "")
         return gate_status(reports, self.clock, ensemble.cut, bool(running))
@@ -691,14 +686,14 @@ class SnapshotBuilder:
         derivation = self.derivation
         jobs = [derivation.jobs[key] for key in sorted(derivation.jobs)]
         # Jobs of no DAG in a directory with DAGs have no part in estimates and curves.
-        in_order = derivation.runs.in_order()
+        in_order = self.runs.in_order()
         runs = [run for run in in_order if not derivation.is_beside(run.nodes()[0])]
         restarts = (job.restarts for dag in self.dags.values() for job in dag.logs.jobs)
         return Ledger(
             dagdir=self.dagdir,
             as_of=self.as_of,
             live=self.live,
-            runs=tuple(map(self.run_row, runs)),
+            runs=tuple(map(self.run, runs)),
             epochs=tuple(chain.from_iterable(self.epochs_of(run).values() for run in runs)),
             jobs=tuple(jobs),
             executions=tuple(chain.from_iterable(job.executions for job in jobs)),
@@ -706,12 +701,12 @@ class SnapshotBuilder:
             # A copy, since the reader still refines the offset from UTC.
             seconds_between=deepcopy(self.clock).seconds,
             nodes_unlogged=len(derivation.unlogged),
-            measure=derivation.totals.hour_unit,
+            measure=self.totals.hour_unit,
             faults=tuple(
                 self._fault(key)
                 for key in sorted(derivation.faulty)
                 if (abort := derivation.aborts.get(key[0])) is None
-                or not abort.ended(key, derivation.states[key])
+                or not abort.ended(key, self.states[key])
             ),
             aborts=derivation.aborts,
             restarts=tuple(sorted(set(chain.from_iterable(restarts)))),
@@ -752,10 +747,10 @@ class SnapshotBuilder:
 
     def _fault(self, key: NodeKey) -> NodeFault:
         derivation = self.derivation
-        state, node = derivation.states[key], derivation.nodes[key].node
-        run, part = derivation.runs.run_of(key), derivation.runs.parts.get(key)
+        state, node = self.states[key], self.nodes[key].node
+        run, part = self.runs.run_of(key), self.runs.parts.get(key)
         futile = state.state is State.FUTILE
-        tried = 0 if futile else tries(derivation.dags[key[0]], derivation.nodes[key])[0]
+        tried = 0 if futile else tries(self.dags[key[0]], self.nodes[key])[0]
         failure = self.failure(key)
         return NodeFault(
             node_key=key,
@@ -780,15 +775,14 @@ class SnapshotBuilder:
 
     def _script(self, key: NodeKey, part: str, tried: int) -> str | None:
         """The command line of the script that failed; for a FINAL node, as DAGMan calls it."""
-        states, node = self.derivation.states, self.derivation.nodes[key].node
-        macros: dict[str, str] = {}
+        node, macros = self.nodes[key].node, dict[str, str]()
         if node.kind is NodeKind.FINAL:
-            others = (states[o] for o in states if o[0] == key[0] and o != key)
-            found = Counter(state.state for state in others)
+            others = (each for o, each in self.states.items() if o[0] == key[0] and o != key)
+            found = Counter(each.state for each in others)
             macros["$FAILED_COUNT"] = str(found[State.FAILED])
             if found[State.FAILED] and not found[State.REMOVED]:
                 macros["$DAG_STATUS"] = "2"
-        return _script_command(node, part, tried, states[key].job, macros)
+        return _script_command(node, part, tried, self.states[key].job, macros)
 
     def dag_description(self, previous: Nodes | None = None) -> DagDescription:
         """The description of the DAGs of a snapshot.

@@ -277,7 +277,7 @@ class Derivation:
         """The executions of each job that may have ended with their annex, before that rule."""
         self._strays: dict[JobKey, None] = {}
         """Jobs of no node."""
-        self._factory = EntryFactory(NameTable(ensemble.settings), ensemble.clock)
+        self._factory = RecordFactory(NameTable(ensemble.settings), ensemble.clock)
         self.run_names: dict[str, tuple[str, str | None]] = {}
         """The name of each run, by the node of its latest epoch, and its label."""
         self._run_inputs: dict[str, object] = {}
@@ -286,7 +286,7 @@ class Derivation:
         self._tables: dict[str, NodeStateTable] = {}
         self._memos: dict[NodeKey, NodeMemo] = {}
         self.states: dict[NodeKey, NodeState] = {}
-        """The states of the nodes when their entries were last checked."""
+        """The states of the nodes when the records of their jobs were last checked."""
         for key, record in self.nodes.items():
             if key[0] != NO_DAG:
                 self._add_memo(key, record)
@@ -459,7 +459,7 @@ class Derivation:
             histories={job.key: (job, job.history()) for job in inputs.jobs if not job.noop},
             owner=self._owner_of(memo),
             result=result if inputs.is_final else None,
-            user=key,
+            owner_key=key,
             is_service=memo.category.service,
             completion=inputs.completion,
         )
@@ -839,7 +839,7 @@ def _may_run(node: Node) -> bool:
 # --- the record of a job --------------------------------------------------------------
 
 _share_recent: Final[Callable[[Any], Any]] = lru_cache(maxsize=4096)(lambda value: value)
-"""Like :meth:`EntryFactory._share`, for values of which there may be many: durations, reasons."""
+"""Like :meth:`RecordFactory._share`, for values of which there may be many: durations, reasons."""
 
 T = TypeVar("T")
 
@@ -850,8 +850,8 @@ NO_NODE: Final = JobNode()
 """Owner of a job that belongs to no node, or to an unknown one."""
 
 
-class EntryFactory:
-    """Builds the entries of single jobs.
+class RecordFactory:
+    """Builds the records of single jobs.
 
     ``as_of``: the time up to which everything that has not ended counts.
     """
@@ -864,7 +864,7 @@ class EntryFactory:
         self._has_attributes = False
         self._without_attributes: set[NodeKey | JobKey] = set()
         self._host_sites: dict[str, set[str]] = {}
-        self._host_users: dict[str, set[NodeKey | JobKey]] = {}
+        self._owners_by_host: dict[str, set[NodeKey | JobKey]] = {}
         self._shared: dict[Any, Any] = {}
         """Values of which there are few: names of hosts, causes, sequences of states."""
 
@@ -873,15 +873,16 @@ class EntryFactory:
         histories: Histories,
         owner: JobNode,
         result: SubmissionResult | None,
-        user: NodeKey | JobKey,
+        owner_key: NodeKey | JobKey,
         is_service: bool = False,
         completion: Completion | None = None,
     ) -> Iterator[tuple[JobKey, Job]]:
-        """The records of the jobs of a node, or of a job of no node (``user``).
+        """The records of the jobs of a node, or of a job of no node.
 
-        ``result``: that of the node's submissions, if one of them completed it. ``is_service``: the
-        job of a SERVICE node is over when its DAG is. ``completion``: that of a node which other
-        events than its job's prove done.
+        ``owner_key``: its key, by which :meth:`take_stale` returns it. ``result``: that of the
+        node's submissions, if one of them completed it. ``is_service``: the job of a SERVICE node
+        is over when its DAG is. ``completion``: that of a node which other events than its job's
+        prove done.
         """
         histories = _with_inferred_ends(histories, owner, self.as_of, completion)
         attempts, of_owner = _attempts(histories), asdict(owner)
@@ -890,7 +891,7 @@ class EntryFactory:
             final = result.success_index if result and result.success_job == key else None
             places = [self._names.site_and_gpu(each.machine) for each in history.executions]
             fields = of_owner | {"job": job.id, "reuse": job.subproc}
-            if owner.at_access_point or self._is_at_access_point(history, user):
+            if owner.at_access_point or self._is_at_access_point(history, owner_key):
                 fields["at_access_point"] = True
                 places = [(None, None)] * len(places)
             if is_service and removed_at_dag_end(job) and history.executions:
@@ -898,18 +899,18 @@ class EntryFactory:
                 attempts = {**attempts, **_attempts({key: (job, history)})}
             starts = StartTimes(history.executions, places)
             executions = tuple(self._executions(history, fields, attempts, places, final))
-            transfers = tuple(self._transfers(history, fields, starts, user))
+            transfers = tuple(self._transfers(history, fields, starts, owner_key))
             yield key, self._job(job, history, fields, starts, executions, transfers)
 
     def take_stale(self) -> set[NodeKey | JobKey]:
-        """Return nodes, and jobs of no node, whose entries have become stale since the last call.
+        """Return nodes, and jobs of no node, whose records have become stale since the last call.
 
         These were built before facts about hosts were known that other jobs show.
         """
         stale, self._stale = self._stale, set()
         return stale
 
-    def _is_at_access_point(self, history: JobHistory, user: NodeKey | JobKey) -> bool:
+    def _is_at_access_point(self, history: JobHistory, owner_key: NodeKey | JobKey) -> bool:
         """Whether the schedd ran the job itself.
 
         The 001 of such a job has the schedd's own host, and no attributes. In old logs no 001 has
@@ -927,7 +928,7 @@ class EntryFactory:
         alias = alias_of(history.host or "")
         if alias is None or any(machine.alias != alias for machine in machines):
             return False
-        self._without_attributes.add(user)
+        self._without_attributes.add(owner_key)
         return self._has_attributes
 
     def at_as_of(self, job: Job) -> Job:
@@ -942,13 +943,13 @@ class EntryFactory:
             transfers=self._counted(job.transfers),
         )
 
-    def _counted(self, entries: Sequence[Any]) -> tuple[Any, ...]:
+    def _counted(self, records: Sequence[Any]) -> tuple[Any, ...]:
         """Holds, executions or transfers, those without an end counted up to ``as_of``."""
         return tuple(
-            entry
-            if entry.end is not None or entry.start is None
-            else replace(entry, seconds=self.seconds(entry.start, None))
-            for entry in entries
+            each
+            if each.end is not None or each.start is None
+            else replace(each, seconds=self.seconds(each.start, None))
+            for each in records
         )
 
     def seconds(self, start: datetime | None, end: datetime | None) -> float | None:
@@ -970,7 +971,7 @@ class EntryFactory:
     def _executions(
         self,
         history: JobHistory,
-        owner: Mapping[str, Any],
+        fields: Mapping[str, Any],
         attempts: Mapping[int, int],
         places: Sequence[SiteAndGpu],
         final: int | None,
@@ -1007,7 +1008,7 @@ class EntryFactory:
                 self._note_host_site(machine.alias, site)
             previous = execution
             yield Execution(
-                **owner,
+                **fields,
                 attempt=attempts[id(execution)],
                 site=site,
                 host=self._share(host),
@@ -1057,39 +1058,39 @@ class EntryFactory:
         return sum([self.seconds(start, end) or 0.0 for start, end in spans], 0.0), transfer
 
     def _note_host_site(self, alias: str, site: str) -> None:
-        """Store the site of a host; entries that were built without it are stale."""
+        """Store the site of a host; records that were built without it are stale."""
         sites = self._host_sites.setdefault(alias, set())
         if site not in sites:
             sites.add(site)
-            self._stale.update(self._host_users.get(alias, ()))
+            self._stale.update(self._owners_by_host.get(alias, ()))
 
     # --- transfers ----------------------------------------------------------------------
 
     def _transfers(
         self,
         history: JobHistory,
-        owner: Mapping[str, Any],
+        fields: Mapping[str, Any],
         starts: StartTimes,
-        user: NodeKey | JobKey,
+        owner_key: NodeKey | JobKey,
     ) -> Iterable[Transfer]:
         for span in history.transfers:
             yield Transfer(
-                job=owner["job"],
-                key=owner["key"],
-                epoch=owner["epoch"],
+                job=fields["job"],
+                key=fields["key"],
+                epoch=fields["epoch"],
                 direction=span.direction,
                 start=span.start,
                 end=span.end,
                 seconds=None if span.start is None else self.seconds(span.start, span.end),
                 outcome="in-flight" if span.outcome == "pending" else span.outcome,
                 host=self._share(span.host),
-                site=self._site_of(starts, span, user),
+                site=self._site_of(starts, span, owner_key),
                 queue_seconds=span.queue_seconds,
-                reuse=owner["reuse"],
+                reuse=fields["reuse"],
             )
 
     def _site_of(
-        self, starts: StartTimes, span: TransferSpan, user: NodeKey | JobKey
+        self, starts: StartTimes, span: TransferSpan, owner_key: NodeKey | JobKey
     ) -> str | None:
         """The site of a transfer.
 
@@ -1109,7 +1110,7 @@ class EntryFactory:
         if not span.host:
             return None
         alias = alias_of(span.host) or ""
-        self._host_users.setdefault(alias, set()).add(user)
+        self._owners_by_host.setdefault(alias, set()).add(owner_key)
         sites = self._host_sites.get(alias, set())
         if len(sites) == 1:
             return next(iter(sites))
@@ -1121,7 +1122,7 @@ class EntryFactory:
         self,
         job: LoggedJob,
         history: JobHistory,
-        owner: Mapping[str, Any],
+        fields: Mapping[str, Any],
         starts: StartTimes,
         executions: tuple[Execution, ...],
         transfers: tuple[Transfer, ...],
@@ -1136,12 +1137,12 @@ class EntryFactory:
         if history.state in TERMINAL:
             entered = self._share(entered)
         return Job(
-            **owner,
+            **fields,
             state=history.state or State.IDLE,
             since=history.since,
             submitted=history.submitted,
             ended=history.since if history.state in TERMINAL else None,
-            node_name=job.node_name if owner["in_dag"] == NO_DAG else owner["node"],
+            node_name=job.node_name if fields["in_dag"] == NO_DAG else fields["node"],
             entered_states=entered,
             entered_at=tuple([time for time, _ in history.states]),
             executions=executions,
@@ -1154,7 +1155,7 @@ class EntryFactory:
             usage=usage,
             # A restarted schedd repeats the 001 of jobs that it runs itself.
             gaps=()
-            if owner["at_access_point"]
+            if fields["at_access_point"]
             else tuple([(line, text) for line, _, text in history.gaps]),
             removal=self._share(history.removal),
         )
@@ -1301,7 +1302,7 @@ def _shares(own: list[int | None], total: int | None) -> list[int | None]:
 
 
 # Look-ups by time in a job's history are bisections: a job may be held or started thousands of
-# times, and its entries need not be in chronological order.
+# times, and its events need not be in chronological order.
 
 
 def latest_by(times: Sequence[datetime]) -> Callable[[datetime], int | None]:
@@ -1418,19 +1419,22 @@ Place: TypeAlias = tuple[str | None, str | None]
 """Site and annex."""
 
 
-def _place_of(entry: Execution) -> Place:
-    return entry.site, entry.annex
+def _place_of(execution: Execution) -> Place:
+    return execution.site, execution.annex
 
 
-def _may_be_expiry(entry: Execution) -> bool:
+def _may_be_expiry(execution: Execution) -> bool:
     """Whether an execution ended like those in an expiring annex."""
-    if entry.outcome is not Outcome.EVICTED and entry.outcome is not Outcome.RECONNECT_FAILED:
+    outcome, code = execution.outcome, execution.code
+    if outcome is not Outcome.EVICTED and outcome is not Outcome.RECONNECT_FAILED:
         return False
-    if entry.held_cause is not None or entry.uncertain or entry.at_access_point or not entry.lost:
+    if execution.held_cause is not None or execution.uncertain or execution.at_access_point:
         return False
-    if entry.outcome is Outcome.RECONNECT_FAILED:
+    if not execution.lost:
+        return False
+    if outcome is Outcome.RECONNECT_FAILED:
         return True
-    return entry.code in SHUTDOWN_CODES if entry.code else not entry.reason
+    return code in SHUTDOWN_CODES if code else not execution.reason
 
 
 def _find_expiries(
@@ -1450,10 +1454,10 @@ def _find_expiries(
     known ends of annexes in local time, by name in lower case.
     """
     found = dict.fromkeys(_infer_expiries(evicted, jobs, as_of), ANNEX_EXPIRED_INFERRED)
-    for entry in evicted if ends else ():
-        own_ends = ends.get((entry.annex or "").casefold(), ())
-        if any(-TOGETHER <= _evicted_at(entry) - end <= LATE for end in own_ends):
-            found[entry.id] = ANNEX_EXPIRED
+    for execution in evicted if ends else ():
+        own_ends = ends.get((execution.annex or "").casefold(), ())
+        if any(-TOGETHER <= _evicted_at(execution) - end <= LATE for end in own_ends):
+            found[execution.id] = ANNEX_EXPIRED
     return found
 
 
@@ -1462,21 +1466,22 @@ def _infer_expiries(
 ) -> Iterator[ExecutionId]:
     """The executions that probably ended because their annex expired."""
     by_place: defaultdict[Place, list[Execution]] = defaultdict(list)
-    for entry in evicted:
-        if (place := _place_of(entry)) != (None, None):
-            by_place[place].append(entry)
+    for execution in evicted:
+        if (place := _place_of(execution)) != (None, None):
+            by_place[place].append(execution)
     groups: dict[Place, list[list[Execution]]] = {}
-    for place, entries in by_place.items():
+    for place, executions in by_place.items():
         minimum = MIN_AT_SITE if place[1] is None else MIN_IN_ANNEX
-        if enough := [group for group in _evicted_together(entries) if len(group) >= minimum]:
+        if enough := [group for group in _evicted_together(executions) if len(group) >= minimum]:
             groups[place] = enough
     if not groups:
         return
     ends = sorted(map(_evicted_at, evicted))
     there: dict[Place, list[Execution]] = {place: [] for place in groups}
-    for entry in chain.from_iterable(job.executions for job in jobs):
-        if not entry.at_access_point and (at_place := there.get(_place_of(entry))) is not None:
-            at_place.append(entry)
+    for execution in chain.from_iterable(job.executions for job in jobs):
+        place = _place_of(execution)
+        if place in there and not execution.at_access_point:
+            there[place].append(execution)
     for place, of_place in groups.items():
         work = _PlaceActivity(there[place])
         for group in of_place:
@@ -1487,14 +1492,14 @@ def _infer_expiries(
                 if near > len(group) or undecided:
                     continue
             if not work.continues(first, last):
-                yield from (entry.id for entry in group)
+                yield from (execution.id for execution in group)
 
 
 class _PlaceActivity:
     """The executions at one place, indexed by time."""
 
     def __init__(self, executions: Iterable[Execution]) -> None:
-        spans = sorted((entry.start, entry.end or datetime.max) for entry in executions)
+        spans = sorted((execution.start, execution.end or datetime.max) for execution in executions)
         self._starts = [start for start, _ in spans]
         self._latest_ends = list(accumulate((end for _, end in spans), max))
 
@@ -1506,18 +1511,18 @@ class _PlaceActivity:
         return later > 0 and self._latest_ends[later - 1] > last
 
 
-def _evicted_at(entry: Execution) -> datetime:
-    return entry.end or entry.start
+def _evicted_at(execution: Execution) -> datetime:
+    return execution.end or execution.start
 
 
-def _evicted_together(entries: Iterable[Execution]) -> Iterator[list[Execution]]:
+def _evicted_together(executions: Iterable[Execution]) -> Iterator[list[Execution]]:
     """Yield groups of evictions in order of time, each within TOGETHER of the group's first."""
     group: list[Execution] = []
-    for entry in sorted(entries, key=_evicted_at):
-        if group and _evicted_at(entry) - _evicted_at(group[0]) > TOGETHER:
+    for execution in sorted(executions, key=_evicted_at):
+        if group and _evicted_at(execution) - _evicted_at(group[0]) > TOGETHER:
             yield group
             group = []
-        group.append(entry)
+        group.append(execution)
     if group:
         yield group
 
@@ -1536,7 +1541,7 @@ class ExecutionTotals:
     """Numbers of executions, and their time by outcome in microseconds of the hour ``unit``.
 
     ``executions``, ``good_executions``, ``bad_executions``: those that ended in the window of
-    the entries, or are in flight; good are those that ended well or stored a checkpoint.
+    the executions, or are in flight; good are those that ended well or stored a checkpoint.
     ``completed``: epochs that they completed.
     """
 
@@ -1551,29 +1556,29 @@ class ExecutionTotals:
         "unit",
     )
 
-    def __init__(self, unit: HourUnit, entries: Iterable[Execution] = ()) -> None:
+    def __init__(self, unit: HourUnit, executions: Iterable[Execution] = ()) -> None:
         self.unit = unit
         self.executions = self.good_executions = self.bad_executions = self.completed = 0
         self.good = self.bad = self.in_flight = 0
-        for entry in entries:
-            self.add(entry)
+        for execution in executions:
+            self.add(execution)
 
-    def add(self, entry: Execution) -> None:
+    def add(self, execution: Execution) -> None:
         """Add an execution."""
-        factor, outcome = self.unit.weight(entry) or 0, entry.outcome
-        time = round(entry.seconds * SECOND) * factor
+        factor, outcome = self.unit.weight(execution) or 0, execution.outcome
+        time = round(execution.seconds * SECOND) * factor
         if outcome is _IN_FLIGHT:
             self.in_flight += time
         elif outcome is _GOOD:
             self.good += time
         else:
-            lost = round(entry.lost * SECOND) * factor
+            lost = round(execution.lost * SECOND) * factor
             self.good += time - lost
             self.bad += lost
-        if entry.counted:
+        if execution.counted:
             self.executions += 1
-            self.completed += entry.final
-            if entry.delivered:
+            self.completed += execution.final
+            if execution.delivered:
                 self.good_executions += 1
             elif outcome is not _IN_FLIGHT:
                 self.bad_executions += 1
@@ -1614,8 +1619,8 @@ class Totals:
         self.total = ExecutionTotals(unit)
         self.runs: defaultdict[str | None, ExecutionTotals]
         self.runs = defaultdict(lambda: ExecutionTotals(unit))
-        for entry in charged:
-            self.runs[entry.key].add(entry)
+        for execution in charged:
+            self.runs[execution.key].add(execution)
         for of_run in self.runs.values():
             self.total.merge(of_run)
         self.queued.sort()

@@ -445,9 +445,9 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
     def is_open(self) -> bool:
         """Whether an execution, a transfer or a hold has not ended."""
         return (
-            any(entry.end is None for entry in self.executions)
+            any(each.end is None for each in self.executions)
             or any(each.end is None and each.start is not None for each in self.transfers)
-            or any(hold.end is None for hold in self.holds)
+            or any(each.end is None for each in self.holds)
         )
 
     def with_states(self, states: Sequence[tuple[datetime, State]]) -> Job:
@@ -460,20 +460,20 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
 
     def with_causes(self, causes: Mapping[ExecutionId, str | None]) -> Job:
         """A copy with other causes of some executions."""
-        executions = (
-            replace(entry, cause=causes.get(entry.id, entry.cause)) for entry in self.executions
-        )
+        executions = [
+            replace(each, cause=causes.get(each.id, each.cause)) for each in self.executions
+        ]
         return replace(self, executions=tuple(executions))
 
 
-def job_key(entry: Job | Execution | Transfer) -> JobKey:
+def job_key(record: Job | Execution | Transfer) -> JobKey:
     """The key of a job, also by one of its executions or transfers: its id may be used again."""
-    return *entry.job, entry.reuse
+    return *record.job, record.reuse
 
 
-def submission_key(entry: Job | Execution) -> tuple[int, int]:
+def submission_key(record: Job | Execution) -> tuple[int, int]:
     """The key of a job's submission: its cluster, whose number may be used again."""
-    return entry.job[0], entry.reuse
+    return record.job[0], record.reuse
 
 
 class NodeFault(Struct, frozen=True, kw_only=True):
@@ -1170,7 +1170,7 @@ def plain_seconds(start: datetime, end: datetime) -> float:
 
 
 class Ledger(Struct, frozen=True):
-    """All entries of the ensemble at ``as_of``.
+    """All records of the ensemble at ``as_of``, as statistics read them.
 
     ``seconds_between`` returns the seconds between two times, with the two changes of daylight
     saving time taken into account; it is additive. Jobs, executions and transfers of sub-DAGs'
@@ -1215,6 +1215,6 @@ class Ledger(Struct, frozen=True):
     @property
     def first_time(self) -> datetime | None:
         """The first time in the ledger."""
-        times = [entry.submitted for entry in self.jobs if entry.submitted is not None]
-        times += [entry.entered_at[0] for entry in self.jobs if entry.entered_at]
+        times = [job.submitted for job in self.jobs if job.submitted is not None]
+        times += [job.entered_at[0] for job in self.jobs if job.entered_at]
         return min(times, default=None)

@@ -61,7 +61,7 @@ def test_queued_jobs_of_a_run_exclude_other_sub_dags(tmp_path: Path) -> None:
         log.submit(100 + run, "train_epoch0")
     write(tmp_path, log, top="SUBDAG EXTERNAL run0 r0.dag\nSUBDAG EXTERNAL run1 r1.dag\n")
     builder = read_dagdir(tmp_path)
-    queued = {run.key: builder.queued_rows(run.key) for run in builder.status().runs}
+    queued = {run.key: builder.queued_jobs(run.key) for run in builder.status().runs}
     assert [[(row.cluster, row.in_dag) for row in rows] for rows in queued.values()] == [
         [(100, "r0.dag")],
         [(101, "r1.dag")],

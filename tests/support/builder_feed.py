@@ -38,11 +38,11 @@ class BuilderFeed(FakeFeed):
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         return self.builder.job_view(cluster, proc)
 
-    def nodes(self) -> tuple[DagNodes, ...]:
+    def dag_nodes(self) -> tuple[DagNodes, ...]:
         return self.builder.dag_nodes()
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
         return self.builder.node_row(key)
 
     def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
-        return self.builder.queued_rows(run)
+        return self.builder.queued_jobs(run)

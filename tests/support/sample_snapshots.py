@@ -393,7 +393,7 @@ class FakeFeed(Feed):
         views = [self.job_view(row.latest.cluster or 0, row.latest.proc or 0) for row in asked]
         return tuple(view.job for view in views if view is not None and view.job.state in ACTIVE)
 
-    def nodes(self) -> tuple[DagNodes, ...]:
+    def dag_nodes(self) -> tuple[DagNodes, ...]:
         return self.dag_nodes
 
     def node_row(self, key: NodeKey) -> records.NodeRow | None:
