@@ -227,11 +227,12 @@ class Ensemble:
         events = self._localize(batch, stats)
         affected, is_of_dagman = _Affected(), False
         if batch.role is not LogRole.DAGMAN:
-            # Holds that removals prove, including removals after the cut.
             removals = [event for event in batch.events if event.number == 9]
-            proven = lost_holds((event, self.clock.naive(event.time)) for event in removals)
-            holds = [hold for hold in proven if self.cut is None or hold.time <= self.cut]
-            events = with_holds(events, holds) if holds else events
+            if removals:
+                # Removals after the cut prove holds before it, too.
+                proven = lost_holds((event, self.clock.naive(event.time)) for event in removals)
+                holds = [hold for hold in proven if self.cut is None or hold.time <= self.cut]
+                events = with_holds(events, holds)
             self._apply_job_events(batch, events, affected)
             self._add_images(batch, affected)
             if stats.role is LogRole.NODES and batch.dag and stats.first and stats.last:

@@ -68,9 +68,6 @@ class LogFiles:
                     self.data[name] = (dagdir / name).read_bytes()
                     owners[name] = dag.key
 
-    def fresh(self) -> Model:
-        return Model(self)
-
 
 class Model:
     """A model read as by the reader, with the length of each file given."""
@@ -149,7 +146,7 @@ def growing(dagdir: Path) -> LogFiles:
 
 
 def whole(files: LogFiles, ends: dict[str, int]) -> Facts:
-    model = files.fresh()
+    model = Model(files)
     for name in sorted(ends):
         model.read(name, ends[name])
     return model.says()
@@ -174,7 +171,7 @@ def some_ends(files: LogFiles, dice: random.Random) -> dict[str, int]:
 def piecewise(files: LogFiles, ends: dict[str, int], dice: random.Random) -> Facts:
     """The same prefixes, in some ten reads of each file, alternating between files, with a limit on
     events at times, and snapshots on the way."""
-    model = files.fresh()
+    model = Model(files)
     looks = [(n, dice.randrange(end + 1)) for n, end in ends.items() for _ in range(8)]
     looks.sort(key=lambda look: look[1])
     reached = dict.fromkeys(ends, 0)
@@ -221,7 +218,7 @@ def test_cut_within_an_event_equals_a_cut_before_it(dagdir: Path, seed: int) -> 
     files, dice = growing(dagdir), random.Random(seed)
     for name in files.logs:
         cut, before = torn(files.data[name], dice)
-        inside, outside = files.fresh(), files.fresh()
+        inside, outside = Model(files), Model(files)
         inside.read(name, cut)
         outside.read(name, before)
         assert differences(inside.says(), outside.says()) == []

@@ -339,9 +339,8 @@ class EnsembleReading:
         return self.node_state(node, dag, live).state
 
     def run(self, run: str, as_of: str | None = None) -> Run:
-        rows = self.builder(as_of).find_runs(run)
-        assert len(rows) == 1
-        return rows[0]
+        (found,) = self.builder(as_of).find_runs(run)
+        return found
 
 
 def read_ensemble(

@@ -341,7 +341,7 @@ class FakeFeed(Feed):
         self.jobs: dict[tuple[int, int], records.JobView] = {}
         self.set = Settings()
         self.book: records.Ledger | None = None
-        self.dag_nodes: tuple[DagNodes, ...] = ()
+        self.known_nodes: tuple[DagNodes, ...] = ()
         self.node_rows: dict[NodeKey, records.NodeRow] = {}
         self.written: Mapping[str, TrainingOutput] = {}
         self.streamed: Mapping[tuple[int, int], Streamed] = {}
@@ -394,7 +394,7 @@ class FakeFeed(Feed):
         return tuple(view.job for view in views if view is not None and view.job.state in ACTIVE)
 
     def dag_nodes(self) -> tuple[DagNodes, ...]:
-        return self.dag_nodes
+        return self.known_nodes
 
     def node_row(self, key: NodeKey) -> records.NodeRow | None:
         return self.node_rows.get(key)
