@@ -118,15 +118,14 @@ def _read_all(reader: DagdirReader) -> DagdirReader:
     return reader
 
 
-def stats_input(reader: DagdirReader, **more: Any) -> StatsInput:
-    """The input of statistics of the ensemble; ``more``: further fields."""
+def stats_input(builder: SnapshotBuilder, **more: Any) -> StatsInput:
+    """The input of statistics of a snapshot; ``more``: further fields."""
     from metlmon.live.feed import StatsInput
 
-    builder = reader.snapshot_builder()
     return StatsInput(
         builder.status(),
         builder.ledger(),
-        reader.ensemble.settings,
+        builder.ensemble.settings,
         load_description=cache(builder.dag_description),
         **more,
     )
@@ -137,7 +136,7 @@ def stats_at(options: argparse.Namespace, moment: datetime) -> StatsInput:
     earlier = copy(options)
     # In the logs' own time, so that no zone is applied again.
     earlier.as_of, earlier.live = moment.replace(tzinfo=None).isoformat(), None
-    return stats_input(open_reader(earlier))
+    return stats_input(open_reader(earlier).snapshot_builder())
 
 
 def window_of(options: argparse.Namespace, builder: SnapshotBuilder) -> TimeWindow:
@@ -161,7 +160,7 @@ def read_health(reader: DagdirReader) -> Health:
 
 
 def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
-    """As :func:`stats_input`, with what the trainings wrote."""
+    """The input of statistics of what was read, with what the trainings wrote."""
     from metlmon.live.job_files import TrainingFiles
 
     builder = reader.snapshot_builder()
@@ -169,7 +168,7 @@ def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
     job_files = files.read(builder)
     if files.problem is not None:
         print_message(f"warning: {files.problem}")
-    return stats_input(reader, job_files=job_files, **more)
+    return stats_input(builder, job_files=job_files, **more)
 
 
 def feed_stats(feed: Feed, snapshot: Snapshot) -> StatsInput:
@@ -225,7 +224,7 @@ def select_runs(status: Status, only: str | None) -> Status:
 
 # --- several dagdirs ------------------------------------------------------------------------
 
-SAID_AFTER: Final = 3.0
+SEARCH_REPORT_AFTER: Final = 3.0
 """Seconds of a search after which a line reports it."""
 
 LONGEST_SEARCH: Final = 30.0
@@ -279,7 +278,7 @@ def _search(paths: Sequence[str]) -> Iterator[FoundDagdir]:
     """What is found below paths within ``LONGEST_SEARCH``; a long search is reported."""
     from metlmon.home.finder import FoundDagdir, find_dagdirs
 
-    started, is_said = monotonic(), False
+    started, reported = monotonic(), False
     for finding in find_dagdirs(paths, wait=True):
         if finding is not None:
             yield finding
@@ -287,8 +286,8 @@ def _search(paths: Sequence[str]) -> Iterator[FoundDagdir]:
         if seconds > LONGEST_SEARCH:
             yield FoundDagdir(paths[0], more=True)
             return
-        if seconds > SAID_AFTER and not is_said:
-            is_said = True
+        if seconds > SEARCH_REPORT_AFTER and not reported:
+            reported = True
             print_message(f"searching below {', '.join(paths)} for DAG files (^C ends it)")
 
 

@@ -63,12 +63,11 @@ a core."""
 CLOCK_SECONDS: Final = POLL_SECONDS
 """Interval of snapshots for the clock alone: as often as checks; any longer skips every other."""
 
+UNATTENDED_CLOCK_SECONDS: Final = 5.0
+"""The same while unattended: still visibly alive at a glance."""
 
 STOP_SECONDS: Final = 5.0
 """How long :meth:`Session.stop` waits for the threads."""
-
-UNATTENDED_SECONDS: Final = 5.0
-"""The same while unattended: still visibly alive at a glance."""
 
 
 class PriorityLock:
@@ -131,7 +130,8 @@ class Session(Feed):
         self._builder: SnapshotBuilder | None = None
         self._dag_description: tuple[Runs, Nodes] | None = None
         self._snapshot_seconds = self._tick_seconds = 0.0
-        self._notice_added = False
+        self._changed_outside = False
+        """Whether the queue or an annex has brought something new since the last step."""
         self._files = FsExecutor(self._wake.set)
         self._training_files = TrainingFiles(reader.dagdir, self.settings)
         self._job_files = JobFiles()
@@ -171,7 +171,7 @@ class Session(Feed):
             message = "watching for changes failed; files are checked every second"
             text = describe_error(message, error)
             self._reader.extra_notices.append(Notice("mishap", None, None, text))
-            self._notice_added = True
+            self._changed_outside = True
             self._wake.set()
 
     def stop(self) -> None:
@@ -257,13 +257,13 @@ class Session(Feed):
         with self._lock.foreground():
             if self._reader.in_queue != present:
                 self._reader.in_queue = present
-                self._notice_added = True
+                self._changed_outside = True
                 self._wake.set()
 
     def set_annex_ends(self, ends: Mapping[str, Iterable[float]]) -> None:
         with self._lock.foreground():
             if self._reader.ensemble.add_annex_ends(ends):
-                self._notice_added = True
+                self._changed_outside = True
                 self._wake.set()
 
     def set_unattended(self, unattended: bool) -> None:
@@ -324,11 +324,11 @@ class Session(Feed):
                 checked_at = now
             with self._lock.exclusive, self._lock.background():
                 step = self._reader.step(SLICE_SECONDS)
-                dirty |= step.changed or self._notice_added
-                self._notice_added = False
+                dirty |= step.changed or self._changed_outside
+                self._changed_outside = False
             pause = max(SNAPSHOT_SECONDS, self._snapshot_seconds * INTERVAL_FACTOR)
             live = self._latest is not None and self._latest.status.live
-            tick = UNATTENDED_SECONDS if self._unattended else CLOCK_SECONDS
+            tick = UNATTENDED_CLOCK_SECONDS if self._unattended else CLOCK_SECONDS
             tick = max(tick, self._tick_seconds * IDLE_INTERVAL_FACTOR)
             due = dirty or (live and time.monotonic() - published_at >= tick)
             due |= self._latest is not None and self._latest.error != self._reader.error

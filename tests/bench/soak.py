@@ -149,7 +149,8 @@ def hasten(speed: float) -> None:
 
     Statistics are computed as often for each look as in an open dashboard.
     """
-    for name in ("POLL_SECONDS", "CLOCK_SECONDS", "UNATTENDED_SECONDS", "SNAPSHOT_SECONDS"):
+    clock = ("CLOCK_SECONDS", "UNATTENDED_CLOCK_SECONDS")
+    for name in ("POLL_SECONDS", *clock, "SNAPSHOT_SECONDS"):
         setattr(sessions, name, TICK)
     sessions.IDLE_INTERVAL_FACTOR = sessions.INTERVAL_FACTOR = 0.0  # type: ignore[misc]
     stats_worker.CLOCK_SECONDS /= speed  # type: ignore[misc]

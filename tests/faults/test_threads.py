@@ -72,7 +72,7 @@ def test_reading_recovers_from_an_error(
     with monkeypatch.context() as broken:
         broken.setattr(watched.reader, name, failing)
         (watched.dagdir / "more.dag").write_text("# nothing\n")
-        watched.session._notice_added = True
+        watched.session._changed_outside = True
         update = watched.until(lambda update: update.error is not None)
         assert "reading failed and is tried again: ZeroDivisionError: odd" in str(update.error)
         assert "\x1b" not in str(update.error)

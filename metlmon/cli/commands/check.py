@@ -57,7 +57,7 @@ def _requests(path: Path, settings: Settings) -> Mapping[RequestedAmount, tuple[
     except InputError:  # Which says what is wrong with the DAG files, as the findings do.
         return {}
     found: dict[RequestedAmount, tuple[str, str]] = {}
-    for row in advise_requests(stats_input(reader)):
+    for row in advise_requests(stats_input(reader.snapshot_builder())):
         if row.suggested is not None and row.requested is not None:
             kind = "request-exceeded" if row.exceeded else "request-too-large"
             now = f"{row.command} = {row.resource.submitted(row.requested)}"

@@ -173,7 +173,9 @@ def new(options: argparse.Namespace) -> int:
         shape = EnsembleShape(options.example)
         print(example(shape, template_for(shape)), end="")
         return Exit.OK
-    past = None if options.past is None else stats_input(read_whole(Path(options.past)))
+    past = None
+    if options.past is not None:
+        past = stats_input(read_whole(Path(options.past)).snapshot_builder())
     try:
         request, source = _request(options)
         advised: dict[str, RequestAdvice] = {}

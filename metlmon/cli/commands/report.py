@@ -116,9 +116,10 @@ def report_of(
     """The report of what was read; ``measure``: that of its hours, by default the ensemble's."""
     from metlmon.report.build import build_report
 
-    clock = reader.snapshot_builder().clock
+    builder = reader.snapshot_builder()
+    clock = builder.clock
     zone = clock.zone or ("UTC" if clock.utc_only else None)
-    stats = input_with_trainings(reader) if window.unbounded else stats_input(reader)
+    stats = input_with_trainings(reader) if window.unbounded else stats_input(builder)
     return build_report(stats, zone, window, title=title, measure=measure)
 
 

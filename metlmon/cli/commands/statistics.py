@@ -181,7 +181,7 @@ class ShardsOutput(EnsembleOutput, frozen=True, kw_only=True):
 def shards(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     builder = reader.snapshot_builder()
-    found = bags(stats_input(reader))
+    found = bags(stats_input(builder))
     return show(options, ShardsOutput, builder, partial(print_bags, found), bags=found)
 
 
@@ -234,7 +234,7 @@ def estimate(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     if options.backtest:
-        tested = backtest(stats_input(reader), partial(stats_at, options))
+        tested = backtest(stats_input(builder), partial(stats_at, options))
         print_text = partial(_print_backtest, tested)
         return show(options, EstimateOutput, builder, print_text, backtest=tested)
     forecast = make_forecast(input_with_trainings(reader))
@@ -416,7 +416,7 @@ def usage(options: argparse.Namespace) -> int:
     ledger, window = builder.ledger(), window_of(options, builder)
     if options.requests:
         slots = query_slots() if reader.as_of is None and not reader.host else ()
-        requests = advise_requests(stats_input(reader), window, slots)
+        requests = advise_requests(stats_input(builder), window, slots)
         print_text = partial(print_requests, requests, window, ledger.item)
         return show(
             options, UsageRequestsOutput, builder, print_text, window=window, requests=requests
