@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -68,7 +68,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     ``steps``: what to do about the worst one, in order. ``since_seen``: what has changed since the
     user last looked at it. ``remaining`` or ``completed_at`` say when it is done, ``no_eta`` why
     that is unknown. ``events``: those to notify about; ``complete``: no file was unreadable.
-    ``last_event``: the time of the last event in its logs.
+    ``last_event``: the time of the last event in its logs. ``minutes_ahead``: of the access point's
+    local time, compared with that of this machine.
     """
 
     as_of: datetime | None
@@ -93,10 +94,12 @@ class Figures(Struct, frozen=True, kw_only=True):
     events: tuple[NotifyEvent, ...] = ()
     complete: bool = True
     last_event: datetime | None = None
+    minutes_ahead: int = 0
 
     def now(self, clock: datetime) -> datetime:
-        """The time there: that of its figures if they are live, else that of the ``clock``."""
-        return self.as_of if self.live and self.as_of is not None else clock
+        """The time there: that of its figures if they are live, else by the ``clock`` here."""
+        ahead = timedelta(minutes=self.minutes_ahead)
+        return self.as_of if self.live and self.as_of is not None else clock + ahead
 
 
 class HomeSummary(Struct, frozen=True, kw_only=True):
@@ -134,6 +137,7 @@ def make_figures(reader: DagdirReader) -> Figures:
     counted = status.counted_states
     headline, worst = health.headline, health.worst
     seen = load_last_seen(Path(reader.path_given))
+    ahead = reader.local_now() - datetime.now()
     return Figures(
         as_of=status.as_of,
         live=status.live,
@@ -157,6 +161,7 @@ def make_figures(reader: DagdirReader) -> Figures:
         events=find_events(health, status, EVENT_NAMES),
         complete=reader.error is None and is_complete(status),
         last_event=max((log.last for log in status.logs if log.last is not None), default=None),
+        minutes_ahead=round(ahead / timedelta(minutes=1)),
     )
 
 

@@ -529,9 +529,10 @@ class DagdirReader:
         newest = self.ensemble.newest_line
         if newest is None:
             return False
-        return self._grew or self.in_queue or abs(self._local_now() - newest) < FRESH
+        return self._grew or self.in_queue or abs(self.local_now() - newest) < FRESH
 
-    def _local_now(self) -> datetime:
+    def local_now(self) -> datetime:
+        """The access point's local time, naive, in whole seconds."""
         if self._local_clock is not None:
             return self._local_clock()
         local = self.ensemble.clock.local_or_machine_time(self._now())
@@ -548,7 +549,7 @@ class DagdirReader:
         if not live:
             return None
         # The access point may be in another zone, or its clock may be ahead.
-        return max(self._local_now(), newest) if newest else self._local_now()
+        return max(self.local_now(), newest) if newest else self.local_now()
 
     def update(self, seconds: float | None = None) -> bool:
         """Update records and states for about ``seconds``; return False while some are left."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from metlmon.home.summary import make_figures
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import UnreadableFile, output_file, read_tail
 from metlmon.live.job_files import TrainingFiles
@@ -45,14 +46,10 @@ class ReaderPair:
         paths = path, Path(connect_to(f"{host}:{path}"))
         self.readers = [opened(each) for each in paths]
 
-    @property
-    def machine(self) -> Machine:
-        return MACHINES[self.host]
-
     def compare(self) -> dict[str, Any]:
         """Read once more; check that both agree, and return the result."""
         pictures = []
-        self.machine.look()
+        MACHINES[self.host].look()
         for reader in self.readers:
             again(reader)
             pictures.append(picture(reader))
@@ -242,11 +239,14 @@ def test_times_are_in_the_zone_of_the_machine(
     dagdir.write(f"{RUN}/run-ab.wandb", log_file(rows))
     host = ssh_server.add_host("honolulu", f"export TZ=HST10\n{SHELL}")
 
-    shown = picture(read_all(DagdirReader(Path(connect_to(f"{host}:{dagdir.path}")), live=True)))
-
+    path = Path(connect_to(f"{host}:{dagdir.path}"))
+    shown = picture(read_all(DagdirReader(path, live=True)))
+    figures = make_figures(opened(path))
     assert shown["status"].runs[0].gate.stop_requested == moment
     (training,) = shown["files"].trainings.values()
     assert [point.epoch for point in training.metrics["val_loss"]] == [0]
+    ahead = figures.now(datetime.now()) - datetime.now(UTC).replace(tzinfo=None)
+    assert round(ahead.total_seconds() / 3600, 1) == -10
 
 
 # --- traffic ------------------------------------------------------------------------------------
