@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from msgspec import Struct
 
 from metlmon.errors import sentence_of
-from metlmon.live.feed import Feed, Snapshot, StatsInput
+from metlmon.live.feed import Feed, StatsInput
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.application import (
     Application,
@@ -33,7 +33,7 @@ from metlmon.placement.planner import Advice, make_advice, what_if_table
 from metlmon.placement.types import WhatIf
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolAction, PoolError, ResultCode
-from metlmon.snapshot.records import Status
+from metlmon.snapshot.records import Snapshot, Status
 from metlmon.tables import advice as advice_table
 from metlmon.tables.layout import empty_text, render_table
 from metlmon.tables.usage import profile_columns

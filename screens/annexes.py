@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import ClassVar, Final
 
-from metlmon.live.feed import Snapshot
 from metlmon.placement.annexes import annex_history, report_annexes
 from metlmon.placement.types import Annex, AnnexReport
 from metlmon.pool.annex_ads import AnnexAnswer
+from metlmon.snapshot.records import Snapshot
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import annexes as annexes_table
 from metlmon.tables.layout import empty_text, searched

@@ -37,10 +37,10 @@ from metlmon.errors import TRACEBACK, InputError, describe_error, format_traceba
 from metlmon.health.build import make_health
 from metlmon.health.changes import PURPOSE, Changes, LastSeen, changes_since, seen, since_seen
 from metlmon.health.types import ExitWhen
-from metlmon.live.feed import Feed, NullFeed, Snapshot, unread
+from metlmon.live.feed import Feed, NullFeed, unread
 from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
-from metlmon.snapshot.records import Job, Progress, Status
+from metlmon.snapshot.records import Job, Progress, Snapshot, Status
 from metlmon.stats.timeline import Timeline, timeline
 from metlmon.tables.timeline_text import nice_step, snap_to_step
 from metlmon.text import formatting

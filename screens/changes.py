@@ -10,7 +10,8 @@ from typing import ClassVar, Final
 from metlmon.errors import InputError
 from metlmon.health.changes import Change, ChangeKind, Changes, changes_since
 from metlmon.live.discovery import natural_sort_key
-from metlmon.live.feed import Feed, Snapshot, StatsInput
+from metlmon.live.feed import Feed, StatsInput
+from metlmon.snapshot.records import Snapshot
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.tables import changes as changes_table
 from metlmon.tables.layout import empty_text

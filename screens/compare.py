@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from metlmon.health.build import make_health
-from metlmon.live.feed import Snapshot
+from metlmon.snapshot.records import Snapshot
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.run_figures import Comparison, compare_runs
 from metlmon.tables.comparison import comparison_lines, headline, open_entries, run_name

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partialmethod
 from typing import ClassVar, Final
 
-from metlmon.live.feed import Snapshot
 from metlmon.remote.paths import as_typed
+from metlmon.snapshot.records import Snapshot
 from metlmon.stats.curves import Curves, MetricBand, MetricCurve
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.run_figures import Comparison

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from metlmon.live.feed import Snapshot
+from metlmon.snapshot.records import Snapshot
 from metlmon.snapshot.row_text import run_labels
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.tables import estimates as estimates_table

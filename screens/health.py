@@ -10,9 +10,8 @@ from textual.containers import Container
 
 from metlmon.health.build import make_health
 from metlmon.health.types import CALM, KINDS, Health, HealthEntry
-from metlmon.live.feed import Snapshot
 from metlmon.model.reasons import code_text
-from metlmon.snapshot.records import Job
+from metlmon.snapshot.records import Job, Snapshot
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table

@@ -7,9 +7,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
 from metlmon.pool.types import DAG_ACTS, PLACE_ACTS, RUN_ACTS, PoolAction
+from metlmon.snapshot.records import Snapshot
 from metlmon.snapshot.row_text import PAUSED, REQUESTED, STOPPED
 from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Colour, Symbol
 from metlmon.text.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap, wrap_parts

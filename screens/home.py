@@ -14,9 +14,9 @@ from textual.app import ComposeResult
 from metlmon.home.feed import HomeFeed
 from metlmon.home.places import load_list, save_list
 from metlmon.home.summary import HomeSummary
-from metlmon.live.feed import Snapshot
 from metlmon.pool.client import FeedAndPool
 from metlmon.remote.paths import split_argument
+from metlmon.snapshot.records import Snapshot
 from metlmon.tables import home as home_table
 from metlmon.tables.layout import empty_text
 from metlmon.text.formatting import Colour, Weight, count, plain

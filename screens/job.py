@@ -22,7 +22,6 @@ from textual.containers import Horizontal
 
 from metlmon.errors import sentence_of
 from metlmon.live import output_pager
-from metlmon.live.feed import Snapshot
 from metlmon.live.file_access import (
     NO_FILE_YET,
     FsExecutor,
@@ -39,7 +38,15 @@ from metlmon.model.states import TERMINAL, UNPLACED, Outcome, State
 from metlmon.pool.job_tools import ANALYZE, TAIL, JobTool
 from metlmon.redact import redact_secrets
 from metlmon.remote.paths import NoAnswer, as_typed, host_of
-from metlmon.snapshot.records import EventLine, Execution, Job, JobView, Transfer, UsageRow
+from metlmon.snapshot.records import (
+    EventLine,
+    Execution,
+    Job,
+    JobView,
+    Snapshot,
+    Transfer,
+    UsageRow,
+)
 from metlmon.stats.lineage import CheckpointOrigin, lineage
 from metlmon.tables import curves as curves_table
 from metlmon.tables.layout import Column, Kind, empty_text, render_table

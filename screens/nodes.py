@@ -9,7 +9,6 @@ from typing import ClassVar, Final
 from metlmon.health.build import make_health
 from metlmon.jobfiles.error_lines import NO_ERRORS
 from metlmon.live.discovery import natural_sort_key
-from metlmon.live.feed import Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.node_tree import (
@@ -23,7 +22,7 @@ from metlmon.snapshot.node_tree import (
     tree_positions,
     urgency,
 )
-from metlmon.snapshot.records import NodeRow
+from metlmon.snapshot.records import NodeRow, Snapshot
 from metlmon.tables.health import serious
 from metlmon.tables.layout import searched
 from metlmon.tables.nodes import (

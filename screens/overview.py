@@ -18,7 +18,7 @@ from textual.timer import Timer
 
 from metlmon.health.advice import SEE_OUTPUT, own_steps
 from metlmon.health.types import Health, HealthEntry, Severity, numbered
-from metlmon.live.feed import NullFeed, Snapshot
+from metlmon.live.feed import NullFeed
 from metlmon.model.states import FAILED_JOB, DagState, State
 from metlmon.pool.types import ActionPreview, PoolAction, SelectedRun
 from metlmon.snapshot import row_text
@@ -30,6 +30,7 @@ from metlmon.snapshot.records import (
     NodeRow,
     Progress,
     Run,
+    Snapshot,
     Status,
 )
 from metlmon.snapshot.row_text import KINDS, matches_run

@@ -18,7 +18,7 @@ from textual.widgets import Input
 
 from metlmon.errors import sentence_of
 from metlmon.health.types import HealthEntry
-from metlmon.live.feed import Snapshot, StatsInput
+from metlmon.live.feed import StatsInput
 from metlmon.pool.client import PoolClient
 from metlmon.pool.gate_requests import site_of
 from metlmon.pool.previews import (
@@ -58,7 +58,7 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.records import DagRow, Epoch, Job, Run, Status
+from metlmon.snapshot.records import DagRow, Epoch, Job, Run, Snapshot, Status
 from metlmon.stats.totals import SiteRow, break_down, group_by
 from metlmon.tables.jobs import dag_column
 from metlmon.tables.layout import (

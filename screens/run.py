@@ -10,10 +10,9 @@ from typing import ClassVar, Final
 from msgspec.structs import replace
 
 from metlmon.jobfiles.error_lines import NO_ERRORS
-from metlmon.live.feed import Snapshot
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
-from metlmon.snapshot.records import Epoch, Job, RunView, SideCounts
+from metlmon.snapshot.records import Epoch, Job, RunView, SideCounts, Snapshot
 from metlmon.snapshot.row_text import gate_symbol
 from metlmon.stats.curves import evaluations
 from metlmon.stats.estimates import make_forecast

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from metlmon.live.feed import Snapshot
+from metlmon.snapshot.records import Snapshot
 from metlmon.stats.shards import Bag, bags
 from metlmon.tables import shards as shards_table
 from metlmon.tables.layout import empty_text

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partialmethod
 from typing import Any, ClassVar, Final
 
-from metlmon.live.feed import Snapshot
-from metlmon.snapshot.records import Execution
+from metlmon.snapshot.records import Execution, Snapshot
 from metlmon.stats.totals import sum_executions
 from metlmon.stats.usage import (
     COST_MIN_EPOCHS,

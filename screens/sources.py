@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metlmon.live.feed import Snapshot
 from metlmon.model.model_state import Notice
-from metlmon.snapshot.records import DagRow, LogRow, Status
+from metlmon.snapshot.records import DagRow, LogRow, Snapshot, Status
 from metlmon.snapshot.row_text import failed_nodes_text
 from metlmon.text import formatting
 from metlmon.text.formatting import dag_sign, directory_label, plain, seconds_ago

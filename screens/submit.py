@@ -49,10 +49,10 @@ from metlmon.authoring.templates import GATHER, bundled_templates, load_template
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import has_content, new_directory, write_plan
 from metlmon.errors import InputError, sentence_of
-from metlmon.live.feed import Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.submission import NO_COMMAND
 from metlmon.pool.types import PoolError, ScheddInfo, SiteInfo
+from metlmon.snapshot.records import Snapshot
 from metlmon.stats import cost as stats
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
 from metlmon.stats.requests import RequestAdvice, advice_text, advise_requests, advised_fields

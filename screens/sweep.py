@@ -15,7 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
 
-from metlmon.live.feed import Snapshot
+from metlmon.snapshot.records import Snapshot
 from metlmon.stats.curves import curve_symbol
 from metlmon.stats.sweep import (
     Axis,

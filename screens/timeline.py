@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from textual.app import ComposeResult
 
-from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
+from metlmon.snapshot.records import Snapshot
 from metlmon.stats.timeline import (
     CountStep,
     ExecutionGap,

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from metlmon.config.settings import Settings
     from metlmon.health.types import Health
     from metlmon.home.finder import FoundDagdir
-    from metlmon.live.feed import Feed, Snapshot, StatsInput
+    from metlmon.live.feed import Feed, StatsInput
+    from metlmon.snapshot.records import Snapshot
     from metlmon.stats.windows import TimeWindow
 
 

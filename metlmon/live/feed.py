@@ -27,30 +27,12 @@ from metlmon.snapshot.records import (
     NodeRow,
     Progress,
     RunView,
+    Snapshot,
     Status,
 )
 
 if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
-
-
-class Snapshot(Struct, frozen=True):
-    """One snapshot of the ensemble.
-
-    ``progress``: that of the initial reading; ``error``: one sentence if the dagdir has become
-    unreadable (the last snapshot stays) or the schedd does not respond. ``opened``: False only
-    before the first one.
-    """
-
-    status: Status
-    progress: Progress
-    error: str | None = None
-    opened: bool = True
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all files have been read once."""
-        return self.progress.fraction >= 1
 
 
 def unread(dagdir: Path) -> Snapshot:

@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from metlmon.errors import describe_error
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
+from metlmon.snapshot.records import Snapshot
 
 TICK_SECONDS: Final = 0.05
 """Interval of writing due data, too short to be visible."""

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from metlmon.config.settings import Settings
 from metlmon.errors import InputError, describe_error
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Feed, JobFiles, Snapshot
+from metlmon.live.feed import Feed, JobFiles
 from metlmon.live.file_access import FsExecutor, calls_through
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.job_events import NodeKey
@@ -36,6 +36,7 @@ from metlmon.snapshot.records import (
     NodeRow,
     Nodes,
     RunView,
+    Snapshot,
 )
 
 if TYPE_CHECKING:

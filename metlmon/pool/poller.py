@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from metlmon.errors import describe_error
-from metlmon.live.feed import Feed, Snapshot
+from metlmon.live.feed import Feed
 from metlmon.model.model_state import Notice
 from metlmon.model.states import ALIVE
 from metlmon.pool.annex_poller import AnnexPoller
@@ -37,7 +37,7 @@ from metlmon.pool.types import (
     QueueSnapshot,
     ScheddInfo,
 )
-from metlmon.snapshot.records import DagRow, Job, JobView
+from metlmon.snapshot.records import DagRow, Job, JobView, Snapshot
 
 SOON_SECONDS: Final = 2.0
 """Pause after an action: the schedd takes about that long to show its effect."""

@@ -1125,6 +1125,25 @@ class Progress(Struct, frozen=True):
         return 1.0 if self.total <= 0 else min(1.0, self.done / self.total)
 
 
+class Snapshot(Struct, frozen=True):
+    """One snapshot of the ensemble.
+
+    ``progress``: that of the initial reading; ``error``: one sentence if the dagdir has become
+    unreadable (the last snapshot stays) or the schedd does not respond. ``opened``: False only
+    before the first one.
+    """
+
+    status: Status
+    progress: Progress
+    error: str | None = None
+    opened: bool = True
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all files have been read once."""
+        return self.progress.fraction >= 1
+
+
 # --- nodes of the DAG files, for statistics that depend on these alone -------------------
 
 

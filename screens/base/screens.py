@@ -29,11 +29,10 @@ from metlmon.config.user_state import state_directory
 from metlmon.errors import InputError, describe_error, sentence_of, unusable_path
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
-from metlmon.live.feed import Snapshot
 from metlmon.model.states import TERMINAL
 from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot
 from metlmon.remote.paths import UnusableMachine
-from metlmon.snapshot.records import JobView
+from metlmon.snapshot.records import JobView, Snapshot
 from metlmon.tables.health import removal_clocks
 from metlmon.tables.layout import (
     MARGIN,

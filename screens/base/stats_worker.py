@@ -18,9 +18,9 @@ from msgspec import Struct
 from metlmon.errors import describe_error
 from metlmon.jobfiles.error_lines import Errors
 from metlmon.jobfiles.records import Streamed
-from metlmon.live.feed import NOT_READ, Feed, Snapshot, StatsInput
+from metlmon.live.feed import NOT_READ, Feed, StatsInput
 from metlmon.model.job_events import JobId
-from metlmon.snapshot.records import Status
+from metlmon.snapshot.records import Snapshot, Status
 
 P = ParamSpec("P")
 T = TypeVar("T")

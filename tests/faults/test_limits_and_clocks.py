@@ -17,8 +17,8 @@ import pytest
 
 from metlmon.live import session as session_module
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
+from metlmon.snapshot.records import Snapshot
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE

@@ -12,9 +12,9 @@ import pytest
 
 from metlmon.live import session as session_module
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Snapshot
 from metlmon.live.replay import Replay
 from metlmon.live.session import DirectoryWatcher
+from metlmon.snapshot.records import Snapshot
 from tests.support.patience import PATIENCE
 from tests.support.recordings import FIXTURES, copied
 from tests.support.replay_pieces import replay_pieces

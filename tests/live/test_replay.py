@@ -13,10 +13,10 @@ import pytest
 
 from metlmon.cli.commands.demo import archive
 from metlmon.live.dagdir_reader import DagdirReader, ReadStep
-from metlmon.live.feed import Snapshot
 from metlmon.live.replay import LoopingFeed, Replay
 from metlmon.live.session import HistoricalSession, Session
 from metlmon.model.states import State
+from metlmon.snapshot.records import Snapshot
 from metlmon.stats.totals import break_down
 from tests.conftest import Shared
 from tests.generated.story import story

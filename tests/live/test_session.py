@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Snapshot
 from metlmon.live.file_access import FsExecutor, calls_through
 from metlmon.live.session import DirectoryWatcher, PriorityLock, Session
 from metlmon.model.states import State
+from metlmon.snapshot.records import Snapshot
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE

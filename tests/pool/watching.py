@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Snapshot
 from metlmon.live.follower import NO_REPLY
 from metlmon.live.session import Session
 from metlmon.model.clock import Clock
 from metlmon.model.states import State
-from metlmon.snapshot.records import GpuHours
+from metlmon.snapshot.records import GpuHours, Snapshot
 from metlmon.text.record_json import json_of
 
 ROUNDING = 1e-9

@@ -11,11 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Snapshot
 from metlmon.model.states import DagState, State
 from metlmon.pool import poller
 from metlmon.pool.types import QueueJob, ScheddInfo
-from metlmon.snapshot.records import LogRow, Progress
+from metlmon.snapshot.records import LogRow, Progress, Snapshot
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE

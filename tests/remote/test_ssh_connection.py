@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Snapshot
 from metlmon.remote import agent, connection
 from metlmon.remote.machine import MACHINES, connect_to
 from metlmon.remote.paths import UnusableMachine, split_argument
+from metlmon.snapshot.records import Snapshot
 from tests.support.commands import Captured, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
-from metlmon.snapshot.records import Run
+from metlmon.snapshot.records import Run, Snapshot
 from tests.support.emulated_terminal import Terminal, terminal
 from tests.support.sample_snapshots import RUNS, FakeFeed, run, status, update
 

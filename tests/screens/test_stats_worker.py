@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import TrainingOutput
-from metlmon.live.feed import Feed, JobFiles, Snapshot, StatsInput
+from metlmon.live.feed import Feed, JobFiles, StatsInput
 from metlmon.model.queue import QueueSnapshot
 from metlmon.model.states import State
-from metlmon.snapshot.records import Ledger, Progress, Status
+from metlmon.snapshot.records import Ledger, Progress, Snapshot, Status
 from screens.base import stats_worker
 from screens.base.stats_worker import StatsWorker
 from tests.support.patience import PATIENCE

@@ -11,7 +11,8 @@ import pytest
 
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Feed, Snapshot
+from metlmon.live.feed import Feed
+from metlmon.snapshot.records import Snapshot
 from metlmon.stats.timeline import build_timeline
 from metlmon.text.spans import text
 from screens.health import HealthScreen

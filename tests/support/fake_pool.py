@@ -12,11 +12,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.live.feed import Snapshot
 from metlmon.model.states import ACTIVE, State
 from metlmon.pool import types
 from metlmon.pool.previews import action_previews, exclusion_preview
-from metlmon.snapshot.records import DagRow, Job, JobView, Status
+from metlmon.snapshot.records import DagRow, Job, JobView, Snapshot, Status
 from tests.support.patience import PATIENCE
 from tests.support.sample_snapshots import FakeFeed, run, status, update
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from metlmon.jobfiles.gate_files import Stopped
-from metlmon.live.feed import Snapshot
 from metlmon.model.run import GateStatus
 from metlmon.model.states import State
 from metlmon.pool.types import QueueJob, QueueSnapshot, SelectedRun
-from metlmon.snapshot.records import Epoch, GpuHours, Job, Run
+from metlmon.snapshot.records import Epoch, GpuHours, Job, Run, Snapshot
 from tests.support.queue_rows import NINE, Logs, dag, dagman, job, row
 from tests.support.records import blank
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from metlmon.live.feed import NullFeed, Snapshot
+from metlmon.live.feed import NullFeed
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolError, QueueJob, ScheddInfo, SiteInfo
-from metlmon.snapshot.records import DagRow, Job, JobView, LogRow, Progress, Status
+from metlmon.snapshot.records import DagRow, Job, JobView, LogRow, Progress, Snapshot, Status
 
 DAGDIR = Path("/home/anna/ens")
 NINE = datetime(2026, 1, 5, 9, 0, 0)

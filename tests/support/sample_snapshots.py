@@ -15,13 +15,13 @@ from metlmon.config.settings import Settings
 from metlmon.eventlog.events import ResourceUsage, UsageRow
 from metlmon.jobfiles.error_lines import NO_ERRORS
 from metlmon.jobfiles.records import Streamed, TrainingOutput
-from metlmon.live.feed import Feed, JobFiles, Snapshot
+from metlmon.live.feed import Feed, JobFiles
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.states import ACTIVE, DagState, Outcome, State
 from metlmon.snapshot import records
 from metlmon.snapshot.node_tree import DagNodes
-from metlmon.snapshot.records import EventLine, LogRow
+from metlmon.snapshot.records import EventLine, LogRow, Snapshot
 from tests.support.records import blank, execution_at, job_at
 
 AS_OF = datetime(2025, 11, 14, 8, 14)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import cast
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Feed, Snapshot
+from metlmon.live.feed import Feed
 from metlmon.live.session import Session
+from metlmon.snapshot.records import Snapshot
 from tests.support.recordings import FIXTURES, read_all
 from tests.support.sample_snapshots import FakeFeed
 from tests.support.screen_view import EagerApp, RunningApp, opened

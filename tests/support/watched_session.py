@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
+from metlmon.snapshot.records import Snapshot
 from tests.support.patience import PATIENCE
 
 
