@@ -163,8 +163,8 @@ ACTS: Final[Mapping[PoolAction, Act]] = {
     PoolAction.HALT: Act(
         on="dag",
         phrase="halt {}",
-        effect="running jobs continue, no new ones are submitted; after the last of them DAGMan "
-        "ends with a rescue file",
+        effect="running jobs continue, and so do sub-DAGs; nothing else is submitted; after the "
+        "last of them DAGMan ends with a rescue file",
         undo="resume, or resubmit once DAGMan has ended",
     ),
     PoolAction.RESUME: Act(
