@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -25,6 +25,7 @@ from metlmon.live.file_access import (
     FsExecutor,
     call_with_timeout,
     calls_through,
+    stat_all,
 )
 from metlmon.remote import filesystem
 from metlmon.remote.paths import NoAnswer, host_of
@@ -57,10 +58,14 @@ class FoundDagdir(Struct, frozen=True):
     interrupted: bool = False
 
 
+_Identity: TypeAlias = tuple[str, int, int]
+"""What all names of a directory have in common: machine, device and inode."""
+
+
 class _Listing(Struct):
     """The contents of a directory: its identity, files, and directories (name, whether a link)."""
 
-    identity: tuple[str, int, int]
+    identity: _Identity
     modified: float
     files: list[str]
     directories: list[tuple[str, bool]]
@@ -72,7 +77,7 @@ def find_dagdirs(paths: Iterable[str], *, wait: bool = False) -> Iterator[FoundD
     A path that is a DAG file is yielded as it is; one that cannot be read, or has no dagdir below
     it, with its error. ``wait``: allow the time that a busy or remote machine may need.
     """
-    seen: set[tuple[str, int, int]] = set()
+    seen: set[_Identity] = set()
     for path in paths:
         # One for each path: a file server that does not answer delays only the paths on it.
         patience = COMMAND_PATIENCE if wait else PATIENCE
@@ -83,13 +88,11 @@ def find_dagdirs(paths: Iterable[str], *, wait: bool = False) -> Iterator[FoundD
             files.close()
 
 
-def _find_below(
-    root: str, seen: set[tuple[str, int, int]], files: FsExecutor
-) -> Iterator[FoundDagdir | None]:
+def _find_below(root: str, seen: set[_Identity], files: FsExecutor) -> Iterator[FoundDagdir | None]:
     """As :func:`find_dagdirs`, below one path; ``seen``: directories visited before."""
     pending: deque[tuple[str, int, str | None]] = deque([(root, 0, None)])
     links: deque[tuple[str, int, str | None]] = deque()
-    belongs: dict[str, frozenset[str]] = {}
+    belongs: dict[str, frozenset[_Identity]] = {}
     found, visited = False, 0
     while pending or links:
         path, depth, outer = pending.popleft() if pending else links.popleft()
@@ -124,7 +127,7 @@ def _find_below(
             if outer not in belongs:
                 with calls_through(files):
                     belongs[outer] = _referenced_directories(outer)
-            here = filesystem.realpath(path) not in belongs[outer]
+            here = listing.identity not in belongs[outer]
         found |= here
         yield FoundDagdir(path, modified=listing.modified) if here else None
         if here:
@@ -138,10 +141,14 @@ def _find_below(
             yield FoundDagdir(root, None if has_event_logs(Path(root)) else NOTHING_HERE)
 
 
+def _identity(path: str | Path, status: os.stat_result) -> _Identity:
+    return host_of(path), status.st_dev, status.st_ino
+
+
 def _list(path: str | Path) -> _Listing:
     """List a directory. Raises OSError."""
     status = filesystem.stat(path)
-    listing = _Listing((host_of(path), status.st_dev, status.st_ino), status.st_mtime, [], [])
+    listing = _Listing(_identity(path, status), status.st_mtime, [], [])
     with filesystem.scandir(path) as entries:
         for entry in entries:
             try:
@@ -154,17 +161,21 @@ def _list(path: str | Path) -> _Listing:
     return listing
 
 
-def _referenced_directories(dagdir: str) -> frozenset[str]:
-    """The real directories of the DAG files to which the DAGs of ``dagdir`` refer."""
+def _referenced_directories(dagdir: str) -> frozenset[_Identity]:
+    """The directories of the DAG files to which the DAGs of ``dagdir`` refer."""
+    directories: set[Path] = set()
     try:
-        workflows = read_workflows(Path(dagdir))
+        pending: list[Workflow | None] = list(read_workflows(Path(dagdir)))
+        while pending:
+            workflow = pending.pop()
+            if workflow is not None:
+                directories.update(file.parent for file in workflow.references)
+                pending += workflow.subdags
+        statuses = stat_all(directories)
     except (OSError, InputError, NoAnswer):
         return frozenset()
-    pending: list[Workflow | None] = list(workflows)
-    directories: set[str] = set()
-    while pending:
-        workflow = pending.pop()
-        if workflow is not None:
-            directories.update(filesystem.realpath(file.parent) for file in workflow.references)
-            pending += workflow.subdags
-    return frozenset(directories)
+    return frozenset(
+        _identity(path, status)
+        for path, status in statuses.items()
+        if not isinstance(status, OSError)
+    )

@@ -21,7 +21,7 @@ from tests.faults.test_permissions_and_space import nobody
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
 
-DAG = "JOB a a.sub\n"
+DAG, NUL = "JOB a a.sub\n", "SUBDAG EXTERNAL n \0/inner.dag\n"
 
 
 def find_all(paths: Iterable[str]) -> list[FoundDagdir]:
@@ -51,7 +51,7 @@ def test_dagdirs_are_found_in_nested_folders(tmp_path: Path) -> None:
 def test_nested_dagdir_is_separate_unless_a_dag_refers_to_it(tmp_path: Path) -> None:
     own = write_dag(tmp_path / "ens/second-try")
     write_dag(tmp_path / "ens/stage2", name="inner.dag")
-    outer = write_dag(tmp_path / "ens", "SUBDAG EXTERNAL s stage2/inner.dag\n")
+    outer = write_dag(tmp_path / "ens", f"SUBDAG EXTERNAL s stage2/inner.dag\n{NUL}")
     assert paths(tmp_path) == [outer, own]
 
 
