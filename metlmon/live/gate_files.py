@@ -6,7 +6,6 @@ removed or replaced.
 
 from __future__ import annotations
 
-import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +27,7 @@ from metlmon.jobfiles.gate_files import (
 from metlmon.live.file_access import (
     UnreadableFile,
     call_with_timeout,
+    file_state,
     read_file,
     read_file_end,
 )
@@ -127,15 +127,8 @@ def _file_states(path: Path, is_wanted: Callable[[str], bool]) -> dict[str, tupl
         ]
     if len(wanted) > MAX_STATUSES:
         return {entry.name: (entry.inode(),) for entry in wanted}
-    states: dict[str, tuple[int, ...]] = {}
-    for entry in wanted:
-        try:
-            status = filesystem.lstat(path / entry.name)
-        except OSError:
-            continue
-        if stat.S_ISREG(status.st_mode):
-            states[entry.name] = status.st_ino, status.st_size, status.st_mtime_ns
-    return states
+    states = {entry.name: file_state(str(path / entry.name)) for entry in wanted}
+    return {name: state for name, state in states.items() if state is not None}
 
 
 def _is_gate_file(name: str) -> bool:
