@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -16,9 +17,9 @@ from metlmon.health.types import Health, Severity
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
-from metlmon.model.states import ACTIVE, ALIVE, DONE, DagState, State
+from metlmon.model.states import ACTIVE, ALIVE, CAN_RUN, DONE, DagState, State
 from metlmon.notify.events import NotifyEvent, find_events, is_complete
-from metlmon.snapshot.records import GpuHours, Status
+from metlmon.snapshot.records import DagRow, GpuHours, Status
 from metlmon.stats.estimates import Interval, make_forecast
 
 
@@ -36,9 +37,14 @@ class Phase(StrEnum):
 
 
 class EnsembleState(StrEnum):
-    """State of an ensemble: that of its DAGs, or ``STOPPED`` if no run can continue by itself."""
+    """State of an ensemble: that of its DAGs, or of its jobs.
+
+    ``STOPPED``: no run can continue by itself. ``HELD``: DAGMan's own job is held; ``JOBS_HELD``:
+    nothing of the ensemble can run but jobs that are held.
+    """
 
     RUNNING = "running"
+    JOBS_HELD = "jobs-held"
     HELD = "held"
     RESTARTING = "restarting"
     STOPPED = "stopped"
@@ -166,10 +172,17 @@ def make_figures(reader: DagdirReader) -> Figures:
 
 
 def _state(status: Status, health: Health) -> EnsembleState:
-    """The state of the whole ensemble: that of a living DAG, else done, else the worst one."""
-    dags = status.dags
-    if not dags:
-        return _state_of_jobs(status)
+    """The state of the whole ensemble."""
+    state = _state_of_dags(status.dags, health) if status.dags else _state_of_jobs(status)
+    able = {each for each, count in status.node_states.items() if count} & CAN_RUN
+    # A held node may have other procs that run.
+    held = able == {State.HELD} and not status.jobs_running
+    can_be = state in (EnsembleState.RUNNING, EnsembleState.UNKNOWN)
+    return EnsembleState.JOBS_HELD if held and can_be else state
+
+
+def _state_of_dags(dags: Sequence[DagRow], health: Health) -> EnsembleState:
+    """The state of a living DAG, else done, else the worst one."""
     alive = [dag.state for dag in dags if dag.state in ALIVE]
     if alive:
         return EnsembleState(next(state for state in _ALIVE_FIRST if state in alive))
@@ -185,8 +198,7 @@ def _state_of_jobs(status: Status) -> EnsembleState:
     """The state of event logs without a DAG: that of the jobs in the queue, else of all jobs."""
     states = {state for state, count in status.node_states.items() if count}
     if states & ACTIVE:
-        held = states & ACTIVE == {State.HELD}
-        return EnsembleState.HELD if held else EnsembleState.RUNNING
+        return EnsembleState.RUNNING
     if states <= DONE:
         return EnsembleState.DONE
     return EnsembleState.FAILED if State.FAILED in states else EnsembleState.REMOVED

@@ -57,12 +57,16 @@ from metlmon.text.spans import (
 
 STATES: Final = {
     EnsembleState.STOPPED: Symbol("✗", "stopped", Colour.VERMILLION, Weight.BOLD),
+    EnsembleState.JOBS_HELD: Symbol("■", "jobs held", Colour.VERMILLION, Weight.BOLD),
     EnsembleState.RESTARTING: Symbol("≈", "restarting", Colour.PURPLE),
     EnsembleState.UNKNOWN: Symbol("?", "no .dagman.out", Colour.GREY),
 }
 """States whose symbol differs from that of a DAG."""
 
-ALIVE_STATES: Final = (EnsembleState.HELD, EnsembleState.RESTARTING, EnsembleState.RUNNING)
+ALIVE_STATES: Final = (
+    *(EnsembleState.HELD, EnsembleState.JOBS_HELD),
+    *(EnsembleState.RESTARTING, EnsembleState.RUNNING),
+)
 
 TROUBLE_STYLES: Final = {Severity.STOPPED: ALARM, Severity.BLOCKED: ALARM, Severity.COSTLY: NOTE}
 

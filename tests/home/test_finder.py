@@ -110,16 +110,19 @@ def test_search_of_a_huge_directory_ends(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_state_of_logs_is_that_of_their_jobs(tmp_path: Path) -> None:
-    def state(log: Log) -> EnsembleState:
-        logs = Dagdir(tmp_path, "")
-        logs.write("job.log", log.data)
+    def state(log: Log, dag: str = "") -> EnsembleState:
+        logs = Dagdir(tmp_path, dag)
+        logs.write("metl.log", log.data)
         return make_figures(logs.reader()).state
 
     log = Log().submit(7).execute(7)
     assert state(log) is EnsembleState.RUNNING
-    assert state(log.hold(7)) is EnsembleState.HELD
+    assert state(log.hold(7)) is EnsembleState.JOBS_HELD
     assert state(log.release(7).execute(7).terminate(7)) is EnsembleState.DONE
     assert state(log.submit(8).execute(8).terminate(8, 1)) is EnsembleState.FAILED
+    log = Log().submit(7, "a").execute(7)
+    assert state(log, DAG) is EnsembleState.UNKNOWN
+    assert state(log.hold(7), DAG) is EnsembleState.JOBS_HELD
 
 
 # --- The ensembles of the queue: directories of the user's DAGMan jobs ------------------------

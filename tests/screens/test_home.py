@@ -88,14 +88,17 @@ NOW = datetime(2026, 1, 1)
 
 
 @pytest.mark.parametrize(
-    ("live", "last", "state", "eta"),
+    ("live", "of", "last", "state", "eta"),
     [
-        (True, "2h ago", "▶ 5 running", "23 Nov (20–28 Nov)"),
-        (False, "47d ago", "was ▶ 5 running", "9d left on 14 Nov 2025 08:14"),
+        (True, "running", "2h ago", "▶ 5 running", "23 Nov (20–28 Nov)"),
+        (False, "running", "47d ago", "was ▶ 5 running", "9d left on 14 Nov 2025 08:14"),
+        (False, "jobs-held", "47d ago", "was ■ jobs held", "9d left on 14 Nov 2025 08:14"),
     ],
 )
-def test_snapshot_line_has_no_end_in_the_past(live: bool, last: str, state: str, eta: str) -> None:
-    row = summary("/data/a", live=live, running=5, remaining=ENDS,
+def test_snapshot_line_has_no_end_in_the_past(
+    live: bool, of: str, last: str, state: str, eta: str
+) -> None:
+    row = summary("/data/a", of, live=live, running=5, remaining=ENDS,
                   last_event=datetime(2025, 11, 14, 6))  # fmt: skip
     (shown_row,) = rows = home_rows([row])
     drawn = {each.name: spans.text(each.draw(shown_row)) for each in columns(rows, None, NOW)}
