@@ -115,13 +115,16 @@ def _usable_paths(words: Sequence[str], *, may_wait: bool) -> list[str]:
 
 def unknown_arguments(words: Sequence[str], command: str | None) -> str:
     """The error for arguments that ``command`` does not take."""
-    known = (
-        [argument.name for argument in COMMANDS[command].all_arguments()]
-        if command
-        else ["--version"]
-    )
-    options = [name for name in known if name.startswith("-")]
-    meant = did_you_mean(words[0], options) if words[0].startswith("-") else ""
+    option = words[0].partition("=")[0]
+    options = {
+        name: [each.name for each in declared.all_arguments() if each.name.startswith("-")]
+        for name, declared in COMMANDS.items()
+    }
+    meant = ""
+    if takers := [name for name, known in options.items() if option in known]:
+        meant = f"; it is an option of {', '.join(takers[:3])}" + " and others" * (len(takers) > 3)
+    elif option.startswith("-"):
+        meant = did_you_mean(option, options[command] if command else ["--version"])
     return f"unrecognized arguments: {' '.join(words)}{meant}"
 
 

@@ -27,6 +27,7 @@ NOW = datetime(2025, 11, 14, 8, 14)
     [
         (["statsu"], "did you mean status?"),
         (["status", "--jsn"], "did you mean --json?"),
+        (["watch", "--json"], "--json; it is an option of status, run, jobs and others"),
         (["act", "relase", "."], "did you mean release?"),
         (["new", "--shape", "chian"], "did you mean chain?"),
         (["xyzzy"], "'xyzzy' is not a command, file or directory"),
