@@ -24,8 +24,6 @@ REMEDIES: Final = {
 }
 """Errors caused by the given path, not by a fault of the program."""
 
-NO_DIRECTORY: Final = "no such directory; give the directory of a DAG"
-
 _LONG: Final = re.compile(r"(\S{200})\S{100,}")
 
 

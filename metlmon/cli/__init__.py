@@ -26,5 +26,6 @@ CONDITIONS: Final = {
     "done": "every DAG is done (0), or one failed or was removed (3)",
     "failed": "a DAG, a run or a node failed or was removed for good (3)",
     "held": "a job is held (4)",
+    "stalled": "a job or DAGMan is in the queue but gets nowhere (4)",
 }
 """Conditions that ``--exit-on`` can wait for, and the exit status of each."""

@@ -1,7 +1,7 @@
 """What ``--exit-on`` waits for.
 
-``all`` and ``done`` are about nodes and DAGs, and need only the status. ``failed`` and ``held``
-are open entries of the health, of any severity; ``failed`` includes a DAG that has failed.
+``all`` and ``done`` are about nodes and DAGs, and need only the status. ``failed``, ``held`` and
+``stalled`` are open entries of the health, of any severity; ``failed`` includes a DAG that failed.
 """
 
 from __future__ import annotations
@@ -134,6 +134,10 @@ def _held(status: Status, health: HealthSource) -> Exit | None:
     return Exit.HELD if _has_open(health(), "held") else None
 
 
+def _stalled(status: Status, health: HealthSource) -> Exit | None:
+    return Exit.HELD if _has_open(health(), "stalled") else None
+
+
 def _has_open(health: Health | None, condition: str) -> bool:
     """Whether the health has an open entry of this condition."""
     from metlmon.health.types import KINDS
@@ -147,4 +151,5 @@ TESTS: Final[dict[str, Callable[[Status, HealthSource], Exit | None]]] = {
     "done": _done,
     "failed": _failed,
     "held": _held,
+    "stalled": _stalled,
 }

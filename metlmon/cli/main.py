@@ -25,7 +25,7 @@ exit status:
   1  check: errors were found (with --strict: or warnings)
   2  the directory or the arguments cannot be used
   3  --exit-on: something failed or was removed, or cannot continue
-  4  --exit-on: a job, or DAGMan itself, is held
+  4  --exit-on: a job, or DAGMan itself, is held, or stalled
   5  --exit-on: --timeout passed first
   6  submit, new --submit: the files are written, but the pool did not take
      the DAG; act: something was refused, failed, or was not confirmed;

@@ -83,7 +83,7 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         "annex-expired": Kind("annex expired", Severity.COSTLY),
         "gpu-idle": Kind("GPU idle", Severity.COSTLY),
         "evictions": Kind("mass eviction", Severity.COSTLY),
-        "evicted": Kind("evicted", Severity.COSTLY),
+        "evicted": Kind("evicted", Severity.COSTLY, "stalled"),
         "rescue-missing": Kind("rescue file missing", Severity.COSTLY),
         "ended-early": Kind("ended early", Severity.NOTE),
         "dag-file-changed": Kind("DAG file changed", Severity.NOTE),

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from metlmon.dagman.records import Workflow
-from metlmon.errors import NO_DIRECTORY, InputError, unusable_path
+from metlmon.errors import InputError, unusable_path
 from metlmon.live.discovery import dag_files, has_event_logs, read_workflows
 from metlmon.live.file_access import (
     COMMAND_PATIENCE,
@@ -111,9 +111,10 @@ def _find_below(root: str, seen: set[_Identity], files: FsExecutor) -> Iterator[
             # Below the path, a dangling link or a directory just removed is not an error.
             if depth == 0 or not isinstance(error, FileNotFoundError):
                 found = True
-                gone = NO_DIRECTORY if isinstance(error, FileNotFoundError) else None
-                reason = gone or unusable_path(error) or error.strerror or error
-                yield FoundDagdir(path, str(reason).removeprefix(f"{path}: "))
+                reason = str(unusable_path(error) or error.strerror or error)
+                if isinstance(error, FileNotFoundError):
+                    reason += "; give the directory of a DAG"
+                yield FoundDagdir(path, reason.removeprefix(f"{path}: "))
             continue
         if listing is None:
             yield FoundDagdir(path)

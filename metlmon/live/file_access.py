@@ -30,7 +30,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
 from zlib import crc32
 
-from metlmon.errors import NO_DIRECTORY, InputError, unusable_path
+from metlmon.errors import InputError, unusable_path
 from metlmon.redact import redact_secrets
 from metlmon.remote import filesystem
 from metlmon.remote.filesystem import OpenFile
@@ -456,7 +456,7 @@ def check_dagdir(dagdir: Path) -> None:
         verb = "listed"
         empty = call_with_timeout(_is_empty, dagdir)
     except FileNotFoundError:
-        raise InputError(f"{dagdir}: {NO_DIRECTORY}") from None
+        raise InputError(f"{dagdir}: no such directory; give the directory of a DAG") from None
     except OSError as error:
         unusable = unusable_path(error)
         raise unusable or InputError(f"{dagdir}: cannot be {verb}: {error.strerror}") from None

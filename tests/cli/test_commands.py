@@ -99,8 +99,8 @@ def test_directory_is_shown_by_its_name(
         (["--as-of", "2026-05-04T10:00:00Z"], "names a zone"),
         (["--as-of", "0001-01-01T00:00:00Z", "--tz", "America/Chicago"], "outside the calendar"),
         (["--tz", "Mars/Olympus"], "'Mars/Olympus' is not a time zone"),
-        (["--exit-on", "sunshine"], "--exit-on 'sunshine': there are all, done, failed, held"),
-        (["--exit-on", ","], "there are all, done, failed, held"),
+        (["--exit-on", "sunshine"], "--exit-on 'sunshine': there are all, done, failed, held, st"),
+        (["--exit-on", ","], "there are all, done, failed, held, stalled"),
     ],
 )
 def test_invalid_arguments_are_refused(

@@ -51,7 +51,7 @@ def test_unreadable_ensemble_is_reported_beside_the_others(
     code, out, err = run_command("status", capsys, tmp_path / "gone", HOLDS)
     assert code == Exit.USAGE
     assert "1 ensemble" in out
-    assert f"{tmp_path / 'gone'}: no such directory; give the directory of a DAG" in err
+    assert f"{tmp_path / 'gone'}: No such file or directory; give the directory of a DAG" in err
 
 
 @pytest.mark.parametrize("words", [["--only", "run0"], ["--exit-on", "all"], ["--queue"]])

@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from metlmon.cli import Exit
+from metlmon.cli.exit_conditions import exit_condition
+from metlmon.config.settings import EVENT_NAMES
 from metlmon.health.advice import HOLD_ADVICE, hold_advice
 from metlmon.health.build import make_health
 from metlmon.health.types import CALM, Health, Severity
+from metlmon.live.feed import unread
 from metlmon.model.queue import HELD, QueueJob, QueueSnapshot
 from metlmon.model.reasons import code_name, code_text
+from metlmon.notify.events import find_events
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.types import AnnexState
 from metlmon.pool.types import DAG_ACTS, RUN_ACTS, PoolAction
@@ -351,8 +356,13 @@ def test_job_that_ends_at_once_again_and_again(
     if more:
         log.execute(cluster)
         log.submit("run1-train_epoch0", more)
-    entry = only(of_log(tmp_path, log), "evicted", is_open=is_open)
+    health = of_log(tmp_path, log)
+    entry = only(health, "evicted", is_open=is_open)
     assert entry.text.startswith("starts and ends at once, again and again: ") == is_open
+    events = find_events(health, unread(tmp_path).status, EVENT_NAMES)
+    assert [event.name for event in events] == ["stalled"] * is_open
+    waited = exit_condition("stalled")(unread(tmp_path).status, lambda: health)
+    assert waited == (Exit.HELD if is_open else None)
 
 
 def test_hours_of_a_black_hole_include_other_entries(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from metlmon.errors import NO_DIRECTORY
 from metlmon.home import finder
 from metlmon.home.finder import NOTHING_HERE, FoundDagdir, find_dagdirs
 from metlmon.home.places import user_dagdirs
@@ -73,7 +72,7 @@ def test_empty_or_missing_path_is_reported(tmp_path: Path) -> None:
     (nothing,) = find_all([str(tmp_path / "empty")])
     assert nothing.error == NOTHING_HERE
     (missing,) = find_all([str(tmp_path / "missing")])
-    assert missing.error == NO_DIRECTORY
+    assert missing.error == "No such file or directory; give the directory of a DAG"
     logs = Dagdir(tmp_path / "logs", "")
     logs.write("job_7.log", Log().submit(7).data)
     (alone,) = find_all([str(logs.path)])
