@@ -231,6 +231,11 @@ def failure_text(row: NodeRow | Epoch, errors: Errors) -> str:
     return job_result_text(row, errors) if row.job_state in FAILED_JOB else "its POST script failed"
 
 
+def brief_reason(text: str) -> str:
+    """A reason without what the state beside it says, for a narrow column."""
+    return text.removeprefix("Job submit failed: ").replace(WAITS, "after ", 1)
+
+
 def _with_retries(text: str, row: NodeRow) -> str:
     """``text`` with the tries of a node without a job in any log, and with the retries left."""
     if row.reason is not None and not row.jobs and row.submissions > 1:

@@ -13,6 +13,7 @@ from metlmon.model.states import FAILED_JOB, TROUBLE, State
 from metlmon.snapshot.records import Epoch, Job, Run, RunView
 from metlmon.snapshot.row_text import (
     PAUSED,
+    brief_reason,
     epoch_target,
     failure_text,
     is_waiting_at,
@@ -410,7 +411,8 @@ def detail_line(
     if row.state is State.HELD and row.hold_reason:
         return line((crop_middle(hold_reason(row.hold_reason), cells), BAD))
     if row.state in (State.FAILED, State.RETRYING) and is_epoch(row):
-        return crop(line((failure_text(row, errors), BAD)), cells)
+        text = failure_text(row, errors)
+        return crop(line((text if len(text) <= cells else brief_reason(text), BAD)), cells)
     if origin is not None and is_broken(origin):
         text = "does not continue the checkpoint of the epoch before"
         return crop(line((text, NOTE), ("; see Health", DIM)), cells)

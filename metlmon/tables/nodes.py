@@ -10,7 +10,7 @@ from metlmon.jobfiles.error_lines import NO_ERRORS, Errors
 from metlmon.model.states import State
 from metlmon.snapshot.node_tree import TreeRow
 from metlmon.snapshot.records import NodeRow
-from metlmon.snapshot.row_text import KINDS, WAITS, name_range, state_reason
+from metlmon.snapshot.row_text import KINDS, brief_reason, name_range, state_reason
 from metlmon.tables.layout import Column, Kind, dag_column, empty_text
 from metlmon.tables.runs import FAULTS, hold_reason, overruled_state, site_and_target, tries_style
 from metlmon.text import formatting
@@ -208,7 +208,7 @@ def _why(errors: Errors, item: TreeItem, max_width: int | None) -> Line:
     text = hold_reason(node.hold_reason) if node.hold_reason else state_reason(node, errors)
     if max_width is not None and len(text) > max_width:
         # As Health names it; the full reason is below the list.
-        text = hold_text(node.hold) if node.hold else text.replace(WAITS, "after ", 1)
+        text = hold_text(node.hold) if node.hold else brief_reason(text)
     return line((text, _reason_style(node)))
 
 
