@@ -804,7 +804,7 @@ def _calm(health: Health, status: Status) -> list[Line]:
         without_hours = headline.line.rpartition(" (")[0] or headline.text
         brief = without_hours.replace(" now", "", 1).replace("mostly ", "", 1)
         texts = [headline.line, without_hours, brief, headline.text]
-        sites = line((" [3]", KEY)) if headline.cause else ()
+        sites = line((" [3]", KEY)) if headline.cause and not health.doubtful else ()
     notes = len(health.open_entries)
     end = line((f"   {formatting.count(notes, 'note')}" if notes else "", DIM))
     forms = [(text, key) for text in texts for key in dict.fromkeys((sites, ()))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -28,10 +28,10 @@ from metlmon.health.resources import resource_entries
 from metlmon.health.sites import black_holes, disconnected_jobs, unmatched_jobs, wrong_sites
 from metlmon.health.trainings import configuration_changes, diverged_runs
 from metlmon.health.transfers import stalled_transfers
-from metlmon.health.types import Health, HealthEntry, Severity
+from metlmon.health.types import KINDS, Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import ALIVE, ENDED, FAILED_JOB, DagState, State
-from metlmon.snapshot.records import DagRow, Status
+from metlmon.snapshot.records import DagRow, Run, Status
 from metlmon.snapshot.row_text import run_labels
 
 RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
@@ -64,7 +64,20 @@ def make_health(stats_input: StatsInput) -> Health:
         hour_unit=ledger.measure.short,
         item=ledger.item,
         unlogged=_is_unlogged(stats_input.status),
+        doubtful=dict(_doubtful_models(entries, ledger.runs)),
     )
+
+
+def _doubtful_models(
+    entries: Sequence[HealthEntry], runs: Sequence[Run]
+) -> Iterator[tuple[str, str]]:
+    """The runs whose model may not be what it seems, by key, with the reason."""
+    for run in runs:
+        if run.latest is not None and run.latest.overruled and not run.epochs_left:
+            yield run.key, "its last epoch failed, but passed its POST script"
+    for entry in entries:
+        if entry.kind == "lineage-broken":
+            yield from ((key, KINDS[entry.kind].title) for key in entry.runs)
 
 
 def _is_unlogged(status: Status) -> bool:

@@ -181,7 +181,8 @@ class Health(Struct, frozen=True):
     ``runs_stopped``: runs that cannot continue unless somebody acts; ``epochs_left``: their epochs
     that are not done; ``jobs_queued``: jobs in the queue according to the logs; ``names``: run
     names by run key, and ``labels``: those with the DAG where several runs have the same name.
-    ``badput``: of the ``ended_hours`` of all executions that have ended.
+    ``badput``: of the ``ended_hours`` of all executions that have ended. ``doubtful``: by run key,
+    why the model of a run may not be what it seems although nothing of it is held or failed.
     ``hour_unit``: the unit of all hours, such as ``GPU-h``. ``item``: what runs consist of, "job"
     for jobs without epochs. ``unlogged``: jobs were submitted, but no event log of any is here.
     """
@@ -200,6 +201,7 @@ class Health(Struct, frozen=True):
     hour_unit: str = "GPU-h"
     item: str = "epoch"
     unlogged: bool = False
+    doubtful: Mapping[str, str] = {}
 
     @property
     def open_entries(self) -> tuple[HealthEntry, ...]:
@@ -260,8 +262,9 @@ class Headline(Struct, frozen=True):
 
     ``severity``: that of the worst entry, None if all is well. ``label``: STOPPED if runs are
     stopped, else empty. ``text``: the figures, or the worst entry. ``cause``: the worst entry if
-    runs are stopped, the one with most badput if all is well; omitted, or on a second line, where
-    the first has no room for it. ``others``: the number of further open entries above a note.
+    runs are stopped; if all is well the reason of the doubt, or the cause with most badput.
+    Omitted, or on a second line, where the first has no room for it. ``others``: the number of
+    further open entries above a note.
     """
 
     severity: Severity | None
@@ -279,8 +282,13 @@ class Headline(Struct, frozen=True):
 
 
 def _calm(health: Health) -> Headline:
-    """The headline when all is well; with the badput and its main cause where there is much."""
-    if health.badput <= NOTABLE_BADPUT * health.ended_hours:
+    """The headline when all is well; with doubtful models, else much badput and its main cause."""
+    is_bad = health.badput > NOTABLE_BADPUT * health.ended_hours
+    had = f" · had {share(health.badput, health.ended_hours)} badput" if is_bad else ""
+    if health.doubtful:
+        text = f"{CALM} · {count(len(health.doubtful), 'model')} doubtful"
+        return Headline(None, "", text, ", ".join(dict.fromkeys(health.doubtful.values())) + had)
+    if not is_bad:
         return Headline(None, "", CALM)
     by_kind = defaultdict[str, float](float)
     for entry in health.closed_entries:
@@ -291,5 +299,4 @@ def _calm(health: Health) -> Headline:
         # "job failed" as "failed jobs"
         what = re.sub(r"^(job|node|run) (failed|removed)$", r"\2 \1s", KINDS[kind].title)
         cause = f"mostly {what} ({hours(most)} {health.hour_unit})"
-    lost = share(health.badput, health.ended_hours)
-    return Headline(None, "", f"{CALM} now · had {lost} badput", cause)
+    return Headline(None, "", f"{CALM} now{had}", cause)

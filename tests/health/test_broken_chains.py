@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from metlmon.health.build import make_health
-from metlmon.health.types import Health, Severity
+from metlmon.health.types import CALM, Health, Severity
 from tests.health.ensembles import EventLog, chains, health_of, kinds, only, write
 from tests.stats.test_lineage import hidden_compute, record, trained
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log
 from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir, stats_input
 
@@ -104,6 +105,19 @@ def test_recorded_ensemble_has_one_broken_chain() -> None:
     assert entry.runs[0].startswith("73c58470")
     assert entry.text == "epoch 3 continues an unrecorded checkpoint, not that of epoch 2"
     assert entry.jobs == ((13, 0),)
+    doubt = f"{CALM} · 1 model doubtful: checkpoint chain broken"
+    assert recorded().headline.line == doubt
+
+
+def test_last_epoch_that_its_post_script_let_pass_is_in_the_headline(tmp_path: Path) -> None:
+    script = "SCRIPT POST run0-train_epoch0 post.sh"
+    log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77, 1)
+    dagdir = Dagdir(tmp_path, chains({"run0": 1}, extra=script))
+    dagdir.write("metl.log", log.post(77, "run0-train_epoch0", 0).data)
+    assert health_of(dagdir).headline.line == (
+        f"{CALM} · 1 model doubtful: its last epoch failed, but passed its POST script"
+        " · had 100 % badput"
+    )
 
 
 @pytest.mark.parametrize("second", [14, 16])
