@@ -324,6 +324,11 @@ _NO_DIRECTORY: Final = _hold(
 )
 
 
+_WANDB_LINK: Final = _hold(
+    "link latest-run of W&B not transferred",
+    "Set WANDB_SYMLINK=false in the job's environment: HTCondor transfers no link to a directory",
+)
+
 _ERRNO: Final = re.compile(r"\(errno[ =](\d{1,4})\b")
 _NOT_STARTED: Final = re.compile(r"Failed to execute .{1,4096}\(errno=", re.DOTALL)
 NOT_STARTED: Final = 6
@@ -381,6 +386,8 @@ def hold_advice(code: int | None, subcode: int | None, reason: str | None) -> Ad
     elif request is not None:
         return replace(_RAISE[request], title=HOLD_ADVICE[code or 0, None].title)
     known = HOLD_ADVICE.get((code, subcode)) if code is not None else None
+    if code == OUTPUT and "/latest-run" in (reason or "")[:REASON_LIMIT]:
+        return _WANDB_LINK
     if code == OUTPUT and subcode == ENOENT and _WRITING.search((reason or "")[:REASON_LIMIT]):
         return _NO_DIRECTORY
     if known is None and is_quota(code, subcode, reason):

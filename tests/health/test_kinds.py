@@ -66,6 +66,12 @@ NOT_EXECUTED = "Error from slot1@c1: Failed to execute '/d/run.py' with argument
             "executable not a program or script",
         ),
         (12, 2, "Transfer input files failure at ap40. Details: (errno 2)", "input file missing"),
+        (
+            12,
+            21,
+            "sending /d/wandb/latest-run: (errno 21)",
+            "link latest-run of W&B not transferred",
+        ),
         (12, 122, "failed to write", "disk quota at the access point"),
         (13, 99, "failed to send file(s)", "input transfer failed"),
         (
