@@ -14,8 +14,9 @@ from metlmon.cli import CONDITIONS
 class Argument(NamedTuple):
     """The name of an argument or option, and the settings of ``add_argument``.
 
-    ``targets``: the targets of ``export --to`` that an option goes with. ``is_remote``: directories
-    may be on other machines; ``takes_logs``: several event logs may replace one.
+    ``targets``: the targets of ``export --to`` that an option goes with, under which ``--help``
+    lists it. ``is_remote``: directories may be on other machines; ``takes_logs``: several event
+    logs may replace one.
     """
 
     name: str
@@ -77,12 +78,6 @@ def option(
 def flag(name: str, help: str, targets: tuple[str, ...] = ()) -> Argument:
     """An option without a value."""
     return option(name, help, targets, action="store_true")
-
-
-def of_target(target: str, *options: Argument) -> Iterator[Argument]:
-    """Options that go with one target of ``export --to``, as their help says."""
-    for name, settings, *_ in options:
-        yield Argument(name, {**settings, "help": f"{target}: {settings['help']}"}, (target,))
 
 
 def repeated(usage: str, help: str) -> Argument:
@@ -602,28 +597,22 @@ _EXPORT: Final = {
             option("--only FRAMES", "only these frames, comma-separated", FRAME_FILES),
             flag("--force", "overwrite existing files", FILE_TARGETS),
             flag("--columns", "print what the columns mean", FRAME_FILES),
-            *of_target(
-                "mlflow",
-                option(
-                    "--tracking-uri URI",
-                    "the server (default: MLFLOW_TRACKING_URI, or [tracking] of your metlmon.toml)",
-                ),
-                option("--experiment NAME", "the experiment (default: metlmon)"),
-                flag("--dry-run", "print what would be written, and exit"),
-                flag("--follow", "keep it up to date until the ensemble is over, or until ^C"),
+            option(
+                "--tracking-uri URI",
+                "the server (default: MLFLOW_TRACKING_URI, or [tracking] of your metlmon.toml)",
+                ("mlflow",),
             ),
-            *of_target(
-                "openmetrics",
-                option(
-                    "--listen PORT",
-                    "answer GET /metrics on 127.0.0.1 and ::1, until ^C (0: any port)",
-                    type=int,
-                ),
-                flag("--dashboard", "a Grafana dashboard of these metrics, as JSON"),
+            option("--experiment NAME", "the experiment (default: metlmon)", ("mlflow",)),
+            flag("--dry-run", "print what would be written, and exit", ("mlflow",)),
+            flag("--follow", "keep it up to date until all is over, or until ^C", ("mlflow",)),
+            option(
+                "--listen PORT",
+                "answer GET /metrics on 127.0.0.1 and ::1, until ^C (0: any port)",
+                ("openmetrics",),
+                type=int,
             ),
-            *of_target(
-                "optuna", option("--metric NAME", "the value of the trials (default: val_loss)")
-            ),
+            flag("--dashboard", "a Grafana dashboard of these metrics, as JSON", ("openmetrics",)),
+            option("--metric NAME", "the value of the trials (default: val_loss)", ("optuna",)),
             *MOMENT,
         ),
         description="Write the frames runs, epochs, jobs, executions, transfers and events, one "

@@ -119,8 +119,11 @@ def parser(command: str | None = None, whole: bool = False) -> argparse.Argument
             formatter_class=HelpFormatter,
         )
         is_whole = whole or name == command
+        groups: dict[tuple[str, ...], argparse._ActionsContainer] = {(): subparser}
         for argument in declared.all_arguments() if is_whole else declared.arguments:
-            subparser.add_argument(argument.name, **argument.settings)
+            if (targets := argument.targets) not in groups:
+                groups[targets] = subparser.add_argument_group(f"with --to {', '.join(targets)}")
+            groups[targets].add_argument(argument.name, **argument.settings)
         subparser.set_defaults(report_error=subparser.error)
     return top
 
