@@ -426,14 +426,13 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
             drop=drop,
             write=write.format,
         )
-        for name, drop, write in (("gpus", 2, "{:.2f}"), ("cpus", 3, "{:.1f}"))
+        for name, drop, write in (("gpus", 5, "{:.2f}"), ("cpus", 6, "{:.1f}"))
         if any(getattr(row, f"{name}_used").n for row in rows)
     ]
-    # Dropped first is what shows neither whether a host is slow, nor whether its use of GPUs or
-    # CPUs may be the reason.
+    # Dropped last is what a host cost and whom to ask about it; the details show why it is slow.
     return [
         _name_column("host", LONG_NAME_LIMIT, comfortable=16, maximum=48),
-        replace(SITE, drop=6, comfortable=8),
+        replace(SITE, drop=4, comfortable=8),
         _machine_column(usage, minimum=8, comfortable=12, maximum=30),
         EPOCHS,
         replace(EPOCH_TIME, doc="median of the completed epochs without ⇄"),
@@ -445,9 +444,9 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
             lambda r: r.totals.bad_executions,
             Kind.COUNT,
             doc="executions that ended as badput",
-            drop=4,
+            drop=2,
         ),
-        replace(BADPUT, drop=5),
+        replace(BADPUT, drop=3),
     ]
 
 

@@ -61,12 +61,16 @@ def test_tables_by_host(capsys: Captured, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("COLUMNS", "80")
     heading, *rows = spoken(capsys, str(tmp_path / "ens"), "--by", "host").splitlines()[3:]
     read = report_of(capsys, str(tmp_path / "ens"), "--by", "host")["hosts"]
-    assert ("HOST" in heading, len(rows)) == (True, len(read))
+    assert heading.split()[:3] == ["HOST", "SITE", "GPU"]
+    assert heading.split()[-2:] == ["LOST", "BADPUT"]
+    assert len(rows) == len(read)
     first = next(each for each in read if each["slow"])
     assert read[0] == first, "slow ones first"
     assert rows[0].split()[0] == first["host"]
     assert f"{first['relative_at_site']:.2f}× slow" in rows[0]
-    assert f"{first['gpus_used']['median']:.2f}" in rows[0]
+    monkeypatch.setenv("COLUMNS", "200")
+    wide = spoken(capsys, str(tmp_path / "ens"), "--by", "host").splitlines()
+    assert f"{first['gpus_used']['median']:.2f}" in wide[4]
     out = spoken(capsys, str(tmp_path / "ens"))
     assert "HOST" not in out, "they may be hundreds"
     assert f"{first['host']} " in out.split("slow host")[0].splitlines()[-1]
