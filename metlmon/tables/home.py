@@ -47,7 +47,6 @@ from metlmon.text.spans import (
     crop,
     crop_middle,
     join,
-    limit_lines,
     line,
     style_of,
     symbol_span,
@@ -367,7 +366,7 @@ def _eta(
 # --- texts beside the table ------------------------------------------------------------------
 
 DETAIL_LINES: Final = 5
-"""Number of lines below the table for the row under the cursor; fixed, to keep its height."""
+"""Lines below the table for the row under the cursor, unless its steps need more."""
 
 
 def detail_lines(row: HomeSummary | None, this_year: int | None, room: int) -> list[Line]:
@@ -387,20 +386,21 @@ def detail_lines(row: HomeSummary | None, this_year: int | None, room: int) -> l
         if figures.since_seen is not None:
             parts.append(line((figures.since_seen, NOTE)))
     if row.error is not None:
-        lines = wrap(plain(row.error, 2000), room, ALARM, indent=1)
+        lines = wrap(plain(row.error, 2000), room, ALARM, 1, DETAIL_LINES - 1)
     elif figures is not None and figures.trouble is not None:
         style = TROUBLE_STYLES.get(figures.severity or Severity.NOTE, TextStyle())
-        lines = wrap(plain(figures.headline, TROUBLE_CHARACTERS), room, style, indent=1)
-        if figures.steps:
-            lines = limit_lines(lines, DETAIL_LINES - 3, room)
-            lines += step_lines(figures.steps, (), room, 1)
+        steps = step_lines(figures.steps, (), room, 1)
+        # Each step is readable: the headline, and if need be the table, has less room.
+        left = max(1, DETAIL_LINES - 1 - len(steps))
+        lines = [*wrap(plain(figures.headline, TROUBLE_CHARACTERS), room, style, 1, left), *steps]
     elif figures is not None and figures.no_eta is not None:
         why = plain(figures.no_eta, TROUBLE_CHARACTERS)
-        lines = wrap(f"ETA {why}" if why.startswith("unknown") else why, room, DIM, indent=1)
+        text = f"ETA {why}" if why.startswith("unknown") else why
+        lines = wrap(text, room, DIM, 1, DETAIL_LINES - 1)
     rest = join(parts, line("   "))
     path = crop_middle(plain(row.path, 4000), max(20, room - width(rest) - 4))
     first = crop(line(" ", (path, BOLD), "   ") + rest, room)
-    return [first, *limit_lines(lines, DETAIL_LINES - 1, room)]
+    return [first, *lines]
 
 
 def totals_line(rows: Sequence[HomeSummary]) -> Line:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from metlmon.errors import InputError
+from metlmon.health.advice import HOLD_ADVICE
 from metlmon.health.types import Severity
 from metlmon.home.places import load_list, save_list
 from metlmon.live.dagdir_reader import DagdirReader
@@ -21,7 +22,7 @@ from metlmon.pool.client import FeedAndPool
 from metlmon.remote import machine, paths
 from metlmon.remote.paths import UnusableMachine
 from metlmon.stats.estimates import Interval
-from metlmon.tables.home import columns, home_rows, urgency
+from metlmon.tables.home import columns, detail_lines, home_rows, urgency
 from metlmon.text import spans
 from screens.actions import name_of_screen
 from screens.app import AppOptions
@@ -103,6 +104,16 @@ def test_snapshot_line_has_no_end_in_the_past(
     (shown_row,) = rows = home_rows([row])
     drawn = {each.name: spans.text(each.draw(shown_row)) for each in columns(rows, None, NOW)}
     assert (drawn["last"], drawn["state"], drawn["eta"]) == (last, state, eta)
+
+
+def test_every_step_of_the_advice_is_readable() -> None:
+    steps = HOLD_ADVICE[36, None].steps
+    row = summary(
+        "/data/a", severity=Severity.BLOCKED, trouble="x", headline="word " * 60, steps=steps
+    )
+    lines = " ".join(spans.text(each).strip() for each in detail_lines(row, None, 78))
+    assert f"→ 1. {steps[0]}" in lines
+    assert lines.endswith(f"2. {steps[1]}")
 
 
 def test_finished_line_has_its_failed_nodes_and_live_ones_are_first() -> None:
