@@ -36,6 +36,7 @@ from metlmon.snapshot.records import (
 from metlmon.snapshot.row_text import KINDS, matches_run
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.run_figures import RunFigures, run_figures
+from metlmon.stats.totals import group_by
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import health as health_table
@@ -92,7 +93,6 @@ from screens.pool_actions import (
     Selection,
     action_of,
     is_possible,
-    jobs_of_runs,
     select,
 )
 from screens.widgets.line_widget import EDGE, SelectionPane, StaticLines
@@ -423,15 +423,15 @@ class OverviewScreen(TreeScreen, PlotScreen):
         if not runs:
             return Selection("nothing", (), self.context.snapshot.status.dags)
         jobs: list[Job] = []
-        by_run = jobs_of_runs(runs, self.context.feed.queued_jobs())
-        for key, queued in by_run.items():
-            latest = self.row(key).latest
-            jobs += queued
-            if not queued and latest is not None and latest.cluster is not None:
+        by_run = group_by(self.context.feed.queued_jobs(), lambda job: job.key)
+        selected = tuple(SelectedRun(row, tuple(by_run.get(row.key, ()))) for row in runs)
+        for run in selected:
+            latest = run.row.latest
+            jobs += run.jobs
+            if not run.jobs and latest is not None and latest.cluster is not None:
                 jobs += self.job_rows([(latest.cluster, latest.proc or 0)])
         text = self.name_or_count([row.run for row in runs], "run")
-        selected_runs = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
-        return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected_runs)
+        return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected)
 
     def previews(self) -> list[ActionPreview]:
         """The previews, with the act whose key is in the header on the rows that it is advised for.

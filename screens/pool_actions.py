@@ -58,7 +58,7 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.records import DagRow, Epoch, Job, Run, Snapshot, Status
+from metlmon.snapshot.records import DagRow, Epoch, Job, Snapshot, Status
 from metlmon.stats.totals import SiteRow, break_down, group_by
 from metlmon.tables.jobs import dag_column
 from metlmon.tables.layout import (
@@ -1128,15 +1128,6 @@ def _missing(act: PoolAction, selection: Selection) -> str:
     return f"the {kind} is {EXCLUDED if act in EXCLUDE_ACTS else NOT_EXCLUDED}"
 
 
-def jobs_of_runs(runs: Iterable[Run], queued: Iterable[Job]) -> dict[str, list[Job]]:
-    """The queued jobs of each run, by its key."""
-    jobs: dict[str, list[Job]] = {run.key: [] for run in runs}
-    for job in queued:
-        if job.key in jobs:
-            jobs[job.key].append(job)
-    return jobs
-
-
 def select(screen: ActionScreen, name: str, entries: Iterable[HealthEntry]) -> Selection:
     """The queued jobs and the runs of entries; without queued jobs their latest ones."""
     entries, snapshot, feed = list(entries), screen.context.snapshot, screen.context.feed
@@ -1149,8 +1140,8 @@ def select(screen: ActionScreen, name: str, entries: Iterable[HealthEntry]) -> S
     if not jobs:
         jobs = screen.job_rows(list(ids)[:MAX_JOBS])
     rows = [row for row in snapshot.status.runs if row.key in keys]
-    of_runs = jobs_of_runs(rows, queued)
-    runs = tuple(SelectedRun(row, tuple(of_runs[row.key])) for row in rows)
+    by_run = group_by(queued, lambda job: job.key)
+    runs = tuple(SelectedRun(row, tuple(by_run.get(row.key, ()))) for row in rows)
     files = [job.dag for job in jobs] + [row.dag for row in rows] + [e.dag for e in entries]
     acts = [entry.act for entry in entries]
     site = entries[0].site if acts == [PoolAction.EXCLUDE_SITE] else None

@@ -44,16 +44,6 @@ class Command(NamedTuple):
     makes_request: bool = False
     own_outputs: tuple[str, ...] = ()
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether it reads directories of other machines."""
-        return any(argument.is_remote for argument in self.arguments)
-
-    @property
-    def takes_logs(self) -> bool:
-        """Whether it reads several event logs instead of a directory."""
-        return any(argument.takes_logs for argument in self.arguments)
-
     def all_arguments(self) -> Iterator[Argument]:
         """Its arguments, and the options of the fields of a request."""
         yield from self.arguments

@@ -64,7 +64,7 @@ def connect(options: argparse.Namespace) -> None:
         elsewhere = next(filter(is_elsewhere, words), None)
         if elsewhere is None:
             continue
-        if not COMMANDS[options.command].is_remote:
+        if not any(argument.is_remote for argument in COMMANDS[options.command].arguments):
             raise InputError(
                 f"{elsewhere}: metlmon {options.command} is for directories of this machine; run "
                 "it there, in a shell of ssh"

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from metlmon.cli import CONDITIONS, Exit
@@ -130,12 +131,8 @@ def _failed(status: Status, health: HealthSource) -> Exit | None:
     return Exit.FAILED if lost or _has_open(health(), "failed") else None
 
 
-def _held(status: Status, health: HealthSource) -> Exit | None:
-    return Exit.HELD if _has_open(health(), "held") else None
-
-
-def _stalled(status: Status, health: HealthSource) -> Exit | None:
-    return Exit.HELD if _has_open(health(), "stalled") else None
+def _waits(condition: str, status: Status, health: HealthSource) -> Exit | None:
+    return Exit.HELD if _has_open(health(), condition) else None
 
 
 def _has_open(health: Health | None, condition: str) -> bool:
@@ -150,6 +147,5 @@ TESTS: Final[dict[str, Callable[[Status, HealthSource], Exit | None]]] = {
     "all": _all_runs,
     "done": _done,
     "failed": _failed,
-    "held": _held,
-    "stalled": _stalled,
+    **{condition: partial(_waits, condition) for condition in ("held", "stalled")},
 }

@@ -14,7 +14,7 @@ from keyword import iskeyword
 from typing import Any, Final, NoReturn
 
 from metlmon.cli import Exit
-from metlmon.cli.arguments import ABSENT, COMMANDS, GROUPS, load_module
+from metlmon.cli.arguments import ABSENT, COMMANDS, GROUPS, LOGS, load_module
 from metlmon.memory import gc_paused, set_thresholds
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
@@ -251,7 +251,7 @@ def _takes_words(options: argparse.Namespace, words: list[str]) -> bool:
         several += words
     elif options.command == "new" and not options.dir and len(words) == 1:
         options.dir = words[0]
-    elif COMMANDS[options.command].takes_logs and os.path.exists(options.dir):
+    elif LOGS in COMMANDS[options.command].arguments and os.path.exists(options.dir):
         # Several logs, since the shell expands *.log.
         options.more = words
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from metlmon.health.transfers import stalled_transfers
 from metlmon.health.types import KINDS, Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import ALIVE, ENDED, FAILED_JOB, DagState, State
-from metlmon.snapshot.records import DagRow, Run, Status
+from metlmon.snapshot.records import DagRow, Status
 from metlmon.snapshot.row_text import run_labels
 
 RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
@@ -51,6 +51,15 @@ def make_health(stats_input: StatsInput) -> Health:
     entries = [with_lost_rescue(entry, entries) for entry in entries]
     entries = [_with_moment(entry, facts) for entry in entries]
     entries.sort(key=_rank)
+    overruled = [run.key for run in ledger.runs if run.latest and run.latest.overruled]
+    doubtful = {
+        key: "its last epoch failed, but passed its POST script"
+        for key in overruled
+        if not runs[key].epochs_left
+    }
+    for entry in entries:
+        if entry.kind == "lineage-broken":
+            doubtful |= dict.fromkeys(entry.runs, KINDS[entry.kind].title)
     return Health(
         entries=tuple(entries),
         runs_total=len(ledger.runs),
@@ -64,20 +73,8 @@ def make_health(stats_input: StatsInput) -> Health:
         hour_unit=ledger.measure.short,
         item=ledger.item,
         unlogged=_is_unlogged(stats_input.status),
-        doubtful=dict(_doubtful_models(entries, ledger.runs)),
+        doubtful=doubtful,
     )
-
-
-def _doubtful_models(
-    entries: Sequence[HealthEntry], runs: Sequence[Run]
-) -> Iterator[tuple[str, str]]:
-    """The runs whose model may not be what it seems, by key, with the reason."""
-    for run in runs:
-        if run.latest is not None and run.latest.overruled and not run.epochs_left:
-            yield run.key, "its last epoch failed, but passed its POST script"
-    for entry in entries:
-        if entry.kind == "lineage-broken":
-            yield from ((key, KINDS[entry.kind].title) for key in entry.runs)
 
 
 def _is_unlogged(status: Status) -> bool:

@@ -37,10 +37,9 @@ class Phase(StrEnum):
 
 
 class EnsembleState(StrEnum):
-    """State of an ensemble: that of its DAGs, or of its jobs.
+    """State of an ensemble: that of its DAGs, or ``STOPPED`` if no run can continue by itself.
 
-    ``STOPPED``: no run can continue by itself. ``HELD``: DAGMan's own job is held; ``JOBS_HELD``:
-    nothing of the ensemble can run but jobs that are held.
+    ``HELD``: DAGMan's own job is held; ``JOBS_HELD``: only jobs that are held could run.
     """
 
     RUNNING = "running"
