@@ -91,7 +91,7 @@ class AnnexesScreen(ListScreen):
         self.fill(
             annexes_table.columns(report),
             report.annexes,
-            _key,
+            lambda row: f"{row.name}/{row.request_id}/{row.site}",
             _text,
             noun="annex",
             details=lambda row: self._below(report, row, room),
@@ -160,10 +160,6 @@ class AnnexesScreen(ListScreen):
             self.context.open_screen("executions", UsageFilter(site=(row.site,)))
         else:
             self.show_message("no job of this ensemble has run there yet")
-
-
-def _key(row: Annex) -> str:
-    return f"{row.name}/{row.request_id}/{row.site}"
 
 
 def _text(row: Annex) -> str:

@@ -51,11 +51,10 @@ def make_health(stats_input: StatsInput) -> Health:
     entries = [with_lost_rescue(entry, entries) for entry in entries]
     entries = [_with_moment(entry, facts) for entry in entries]
     entries.sort(key=_rank)
-    overruled = [run.key for run in ledger.runs if run.latest and run.latest.overruled]
     doubtful = {
-        key: "its last epoch failed, but passed its POST script"
-        for key in overruled
-        if not runs[key].epochs_left
+        run.key: "its last epoch failed, but passed its POST script"
+        for run in ledger.runs
+        if run.latest and run.latest.overruled and not run.epochs_left
     }
     for entry in entries:
         if entry.kind == "lineage-broken":

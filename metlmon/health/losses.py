@@ -119,13 +119,11 @@ def _explains(
         return failures.of(entry)
     if entry.outcome is Outcome.REMOVED or entry.code in USER_VACATE_CODES:
         return removals.by_job.get(job_key(entry))
-    if not (removals.ended(entry) or _is_removal(entry.cause or "")):
+    why = entry.cause or ""
+    removed = "OtherJobRemoveRe" in why or "condor_rm" in why or why.startswith(BY_DAGMAN)
+    if not (removals.ended(entry) or removed):
         return None
     return failures.of(entry) or removals.by_job.get(job_key(entry))
-
-
-def _is_removal(cause: str) -> bool:
-    return "OtherJobRemoveRe" in cause or "condor_rm" in cause or cause.startswith(BY_DAGMAN)
 
 
 @lru_cache(maxsize=4096)

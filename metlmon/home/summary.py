@@ -54,14 +54,11 @@ class EnsembleState(StrEnum):
     UNKNOWN = "unknown"
 
 
-_ALIVE_FIRST: Final = (DagState.HELD, DagState.RESTARTING, DagState.RUNNING)
-_ENDED_WORST_FIRST: Final = (
-    DagState.FAILED,
-    DagState.REMOVED,
-    DagState.UNKNOWN,
-    DagState.NOT_SUBMITTED,
-    DagState.DONE,
+_FIRST: Final = (
+    *(DagState.HELD, DagState.RESTARTING, DagState.RUNNING),
+    *(DagState.FAILED, DagState.REMOVED, DagState.UNKNOWN, DagState.NOT_SUBMITTED, DagState.DONE),
 )
+"""States of DAGs, that of the ensemble first: of a living DAG, else the worst one."""
 
 
 class Figures(Struct, frozen=True, kw_only=True):
@@ -181,16 +178,11 @@ def _state(status: Status, health: Health) -> EnsembleState:
 
 
 def _state_of_dags(dags: Sequence[DagRow], health: Health) -> EnsembleState:
-    """The state of a living DAG, else done, else the worst one."""
-    alive = [dag.state for dag in dags if dag.state in ALIVE]
-    if alive:
-        return EnsembleState(next(state for state in _ALIVE_FIRST if state in alive))
-    unfinished = [dag.state for dag in dags if dag.state is not DagState.DONE]
-    if not unfinished:
-        return EnsembleState.DONE
-    if health.runs_total and health.runs_stopped == health.runs_total and not health.jobs_queued:
-        return EnsembleState.STOPPED
-    return EnsembleState(next(state for state in _ENDED_WORST_FIRST if state in unfinished))
+    """The first state of its DAGs; stopped if none is alive, and no run can go on."""
+    first = next(state for state in _FIRST if any(dag.state is state for dag in dags))
+    is_over = first not in ALIVE and first is not DagState.DONE and not health.jobs_queued
+    stopped = is_over and health.runs_total == health.runs_stopped > 0
+    return EnsembleState.STOPPED if stopped else EnsembleState(first)
 
 
 def _state_of_jobs(status: Status) -> EnsembleState:

@@ -115,11 +115,6 @@ def urgency(row: HomeSummary) -> tuple[Any, ...]:
     return rank, list(Severity).index(severity), time, row.name
 
 
-def _end_time(row: HomeSummary) -> datetime | None:
-    figures = row.figures
-    return None if figures is None else figures.completed_at or figures.expected_end
-
-
 def filter_text(row: HomeSummary) -> str:
     figures = row.figures
     parts = (_symbol(figures).word, figures.trouble) if figures is not None else ()
@@ -212,7 +207,7 @@ def columns(
         ),
         Column(
             "eta",
-            _end_time,
+            lambda row: row.figures and (row.figures.completed_at or row.figures.expected_end),
             Kind.TIME,
             doc="when it will be done",
             align="left",

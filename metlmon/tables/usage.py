@@ -281,11 +281,6 @@ HOURS: Final[Column[Any]] = Column(
 )
 
 
-def _site_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
-    site = _name_column("name", title="SITE", comfortable=14, maximum=28)
-    return [site, *_group_columns(rows, usage)]
-
-
 def _gpu_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
     names = gpu_names(usage)
     model = _name_column("name", title="GPU MODEL", comfortable=14, maximum=28)
@@ -1010,11 +1005,6 @@ def _select_pool(row: PoolProfile) -> UsageFilter:
     return UsageFilter(site=(pool.site or None,), gpu=(pool.gpu or None,), gpus=gpus, pool=pool)
 
 
-def _cause_names(row: Cause) -> Iterable[str]:
-    outcomes = (OUTCOMES[item].word for item in row.outcomes)
-    return (row.key, *(reason.common for reason in row.reasons), *outcomes)
-
-
 def _resource_details(row: ResourceGroup, _: Usage, room: int, _lines: int) -> list[Line]:
     table = table_lines(resource_columns(row), shown_resources([row]), room - 1, DIM)
     return [line(" ") + each for each in (*table, line((hours_line([row]), DIM)))]
@@ -1026,7 +1016,10 @@ SITES: Final = View(
     rows=lambda usage: usage.sites,
     selects=lambda row: UsageFilter(site=(row.name,)),
     names=_group_names,
-    columns=_site_columns,
+    columns=lambda rows, usage: [
+        _name_column("name", title="SITE", comfortable=14, maximum=28),
+        *_group_columns(rows, usage),
+    ],
     details=_place_details,
 )
 GPUS: Final = View(
@@ -1061,7 +1054,10 @@ CAUSES: Final = View(
     noun="cause",
     rows=lambda usage: usage.causes,
     selects=lambda row: UsageFilter(cause=row.key),
-    names=_cause_names,
+    names=lambda row: (
+        *(row.key, *(reason.common for reason in row.reasons)),
+        *(OUTCOMES[outcome].word for outcome in row.outcomes),
+    ),
     # The cursor's details show where they cost hours.
     columns=partial(cause_columns, places=False),
     details=_cause_details,
