@@ -5,14 +5,20 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.support.fake_pool import FakePool
 
 # A busy machine is not a failure: no test depends on the duration of an example.
 settings.register_profile("metlmon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -117,6 +123,36 @@ def _user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "config" / "metlmon").mkdir(parents=True)
     return tmp_path / "config" / "metlmon" / "metlmon.toml"
+
+
+@pytest.fixture(name="pool")
+def _pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
+    """The pool to which commands submit."""
+    from metlmon.pool import client
+    from tests.support.fake_pool import FakePool
+
+    pool = FakePool(submitted=77)
+    monkeypatch.setattr(client, "PoolClient", lambda: pool)
+    return pool
+
+
+@pytest.fixture(name="own")
+def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A template, and an empty current directory."""
+    from tests.support.sample_requests import nap
+
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return nap(tmp_path / "own")
+
+
+@pytest.fixture(name="open_to_all")
+def _open_to_all() -> Iterator[Path]:
+    """A directory that an ordinary user can enter."""
+    made = Path(tempfile.mkdtemp())
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
 
 
 @pytest.fixture(scope="session", autouse=True)

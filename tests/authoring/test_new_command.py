@@ -15,7 +15,6 @@ import pytest
 from metlmon.authoring.request import EnsembleShape
 from metlmon.cli import Exit
 from metlmon.cli.main import main
-from metlmon.pool import client
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.fake_pool import FakePool
 from tests.support.finished_ensembles import listing, ran
@@ -24,19 +23,7 @@ from tests.support.sample_requests import nap
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(name="pool")
-def _pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
-    pool = FakePool(submitted=77)
-    monkeypatch.setattr(client, "PoolClient", lambda: pool)
-    return pool
-
-
-@pytest.fixture(name="own", autouse=True)
-def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A template, and an empty current directory."""
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    return nap(tmp_path / "own")
+pytestmark = pytest.mark.usefixtures("own")
 
 
 def run_new(capsys: Captured, words: str) -> tuple[int, str, str]:

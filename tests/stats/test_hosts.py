@@ -110,14 +110,6 @@ def test_slow_site_is_not_a_slow_host() -> None:
     assert not any(row.slow for row in found.hosts)
 
 
-def test_longer_epoch_makes_no_slow_host() -> None:
-    """METL's third epoch took twice as long: it ran at one host while no other trained."""
-    ledger = ledger_of(METL_AWS)
-    compared = [row for row in usage_in_window(ledger).hosts if row.relative_time]
-    assert max(row.relative_time or 0 for row in compared) > 1.9
-    assert not any(row.slow for row in compared)
-
-
 @pytest.mark.parametrize("number", [4, 0])
 def test_only_planted_slow_hosts_are_found(number: int) -> None:
     planted_slow, found = 0, 0
@@ -130,11 +122,13 @@ def test_only_planted_slow_hosts_are_found(number: int) -> None:
     assert found >= 0.8 * planted_slow >= number
 
 
-def test_only_host_of_a_slow_site_is_not_slow() -> None:
-    ledger = planted(Effects(host=0, site=0.4, run=0, rest=0.02, hosts=1), 3).ledger
-    compared = [row for row in usage_in_window(ledger).hosts if row.relative_time]
-    assert max(row.relative_time or 0 for row in compared) > SLOW_FACTOR
-    assert not any(row.slow for row in compared)
+def test_longer_epoch_and_only_host_of_a_slow_site_make_no_slow_host() -> None:
+    """METL's third epoch took twice as long: it ran at one host while no other trained."""
+    alone = planted(Effects(host=0, site=0.4, run=0, rest=0.02, hosts=1), 3).ledger
+    for ledger, least in ((ledger_of(METL_AWS), 1.9), (alone, SLOW_FACTOR)):
+        compared = [row for row in usage_in_window(ledger).hosts if row.relative_time]
+        assert max(row.relative_time or 0 for row in compared) > least
+        assert not any(row.slow for row in compared)
 
 
 def used_on(ledger: Ledger, host: str) -> HostUsage:
