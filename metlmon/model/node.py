@@ -73,6 +73,9 @@ REPORTS_WITH_JOB: Final = (
 )
 """Reports on a node that has a job."""
 
+POST_REPORTS: Final = (MessageKind.POST_STARTED, MessageKind.POST_OK, MessageKind.POST_FAILED)
+"""Reports on a node whose job has ended."""
+
 FINAL_FAILURE_REPORTS: Final = (MessageKind.SUBMIT_FAILED, MessageKind.NODE_FAILED)
 """Reports on a node that DAGMan does not retry, whatever its RETRY is."""
 
@@ -672,8 +675,8 @@ def _is_newer(report: NodeReport, since: datetime | None) -> bool:
         return False
     if since is None:
         return True
-    # A POST script starts in the same second in which its job ended.
-    return report.time >= since if report.kind is MessageKind.POST_STARTED else report.time > since
+    # A POST script may start, and end, in the same second in which its job ended.
+    return report.time >= since if report.kind in POST_REPORTS else report.time > since
 
 
 def retries_left(dag: Dag, record: NodeRecord) -> int:

@@ -241,6 +241,7 @@ def test_post_script_of_an_earlier_submission_is_ignored() -> None:
         pytest.param(["Running POST script of Node {}..."], State.WAITING, id="interrupted"),
         pytest.param(["ULOG_JOB_TERMINATED"], State.WAITING, id="not begun"),
         pytest.param(["POST Script of node {} completed successfully."], State.COMPLETED, id="ok"),
+        pytest.param(["POST Script of node {} failed with status 3"], State.FAILED, id="failed"),
     ],
 )
 def test_dagman_ended_before_a_post_script_did(reports: list[str], state: State) -> None:
@@ -248,12 +249,11 @@ def test_dagman_ended_before_a_post_script_did(reports: list[str], state: State)
     log = Log().submit(77, EPOCH0, at="10:00:00").execute(77).terminate(77, at="10:30:00")
     out = Out().start().submitted(EPOCH0, 77, at="10:00:00")
     for report in reports:
-        out.say(report.format(EPOCH0), at="10:30:01")
+        out.say(report.format(EPOCH0), at="10:30:00")
     out.say("Received SIGUSR1", at="10:31:00").exit(2)
     row = read_ensemble(SCRIPTED, log, out=out).builder().node_row(("run.dag", EPOCH0))
-    assert row is not None
     assert row.state is state
-    assert ("POST script" in state_reason(row)) is (state is State.WAITING)
+    assert ("POST script" in state_reason(row)) is (state is not State.COMPLETED)
 
 
 @pytest.mark.parametrize(
