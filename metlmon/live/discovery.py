@@ -157,14 +157,14 @@ def _names_of_files(directory: Path, pattern: re.Pattern[str], inside: Path | No
         except OSError:  # a circular link
             return False
         return is_file and (
-            inside is None or not entry.is_symlink() or _leads_into(entry.path, inside)
+            inside is None or not entry.is_symlink() or _leads_into(directory / entry.name, inside)
         )
 
     with filesystem.scandir(directory) as entries:
         return sorted(e.name for e in entries if pattern.search(e.name) and is_wanted(e))
 
 
-def _leads_into(link: str | Path, inside: Path) -> bool:
+def _leads_into(link: Path, inside: Path) -> bool:
     return Path(filesystem.realpath(link)).is_relative_to(filesystem.realpath(inside))
 
 

@@ -12,47 +12,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 from metlmon.remote.paths import Place, remote_path, split, there
 
 if TYPE_CHECKING:
-    from metlmon.remote.machine import Machine
+    from metlmon.remote.machine import Machine, RemoteEntry, RemoteFile
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
 SLOW_SECONDS: Final = 3.0
 """Seconds within which another machine, which may be far away, answers."""
 
+Entry: TypeAlias = "os.DirEntry[str] | RemoteEntry"
+"""A name in a directory."""
 
-class Entry(Protocol):
-    """A name in a directory, like :class:`os.DirEntry`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    def is_symlink(self) -> bool: ...
-    def is_file(self, *, follow_symlinks: bool = True) -> bool: ...
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool: ...
-    def inode(self) -> int: ...
-
-
-class OpenFile(Protocol):
-    """A file that is open for reading."""
-
-    @property
-    def status(self) -> os.stat_result:
-        """Its status when it was opened."""
-
-    def pread(self, length: int, start: int) -> bytes:
-        """The bytes of a range, fewer at the end of the file."""
-
-    def stream(self) -> BinaryIO:
-        """Its content as a stream, to be closed by the caller."""
-
-    def end_of_nuls(self, start: int, size: int) -> int:
-        """The end of the run of NUL bytes that begins at ``start``, at most ``size``."""
+OpenFile: TypeAlias = "LocalFile | RemoteFile"
+"""A file that is open for reading, with the same methods on any machine."""
 
 
 def _machine(place: Place) -> Machine:
@@ -134,8 +110,7 @@ def scandir(path: AnyPath) -> Iterator[Iterator[Entry]]:
         with os.scandir(path) as entries:
             yield entries
         return
-    found = _machine(place).scandir(place.path)
-    yield (entry._replace(path=remote_path(place.host, entry.path)) for entry in found)
+    yield _machine(place).scandir(place.path)
 
 
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -154,20 +129,24 @@ def open_file(path: AnyPath, *, follow: bool = True) -> Iterator[OpenFile]:
         return
     descriptor = os.open(path, _FLAGS if follow else _FLAGS | os.O_NOFOLLOW)
     try:
-        yield _LocalFile(descriptor)
+        yield LocalFile(descriptor)
     finally:
         os.close(descriptor)
 
 
-class _LocalFile:
+class LocalFile:
+    """A file of this machine that is open for reading."""
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @property
     def status(self) -> os.stat_result:
+        """Its present status."""
         return os.fstat(self._descriptor)
 
     def pread(self, length: int, start: int) -> bytes:
+        """The bytes of a range, fewer at the end of the file."""
         data = os.pread(self._descriptor, length, start)
         # One call reads at most 2 GB, and less if a signal interrupts it.
         while 0 < len(data) < length:
@@ -178,9 +157,11 @@ class _LocalFile:
         return data
 
     def stream(self) -> BinaryIO:
+        """Its content, to be closed by the caller."""
         return open(os.dup(self._descriptor), "rb")
 
     def end_of_nuls(self, start: int, size: int) -> int:
+        """The end of the run of NUL bytes that begins at ``start``, at most ``size``."""
         from metlmon.remote.agent import end_of_nuls
 
         return int(end_of_nuls(self._descriptor, start, size))

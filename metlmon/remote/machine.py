@@ -48,7 +48,6 @@ from metlmon.remote.paths import (
 class RemoteEntry(NamedTuple):
     """A name in a directory, with the methods of :class:`os.DirEntry` that are used."""
 
-    path: str
     name: str
     kind: str
     number: int
@@ -422,16 +421,13 @@ class Machine:
 
     def scandir(self, path: str) -> Iterator[RemoteEntry]:
         """The entries of a directory, as from :func:`os.scandir`."""
-        prefix = path if path.endswith("/") else f"{path}/"
         # A look replaces the names, and never changes them in place.
         with self._lock:
             self._refresh()
             names = self._names(path)
             if names is None:
                 names = self._ask("list", path)
-        return (
-            RemoteEntry(prefix + name, name, kind, number) for name, (kind, number) in names.items()
-        )
+        return (RemoteEntry(name, kind, number) for name, (kind, number) in names.items())
 
     def realpath(self, path: str) -> str:
         """Like :func:`os.path.realpath`."""
