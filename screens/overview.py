@@ -236,12 +236,15 @@ class OverviewScreen(TreeScreen, PlotScreen):
 
     def _show_when_at_rest(self) -> None:
         """Show the run in the pane; a different one only after the cursor rests."""
+        key = None if self._selected is None else self._selected.key
         if self._rest is not None:
+            # A snapshot is no move of the cursor.
+            if self._rest.name == key:
+                return
             self._rest.stop()
             self._rest = None
-        moved = self._selected is not None and self._in_pane != self._selected.key
-        if moved and self._in_pane in self.table.keys:
-            self._rest = self.set_timer(CURSOR_REST_SECONDS, self._fill_pane)
+        if key is not None and self._in_pane != key and self._in_pane in self.table.keys:
+            self._rest = self.set_timer(CURSOR_REST_SECONDS, self._fill_pane, name=key)
         else:
             self._fill_pane()
 
