@@ -52,7 +52,7 @@ def make_health(stats_input: StatsInput) -> Health:
     entries = [_with_moment(entry, facts) for entry in entries]
     entries.sort(key=_rank)
     doubtful = {
-        run.key: "its last epoch failed, but passed its POST script"
+        run.key: "job of last epoch failed"
         for run in ledger.runs
         if run.latest and run.latest.overruled and not run.epochs_left
     }

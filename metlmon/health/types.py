@@ -283,12 +283,10 @@ class Headline(Struct, frozen=True):
 
 def _calm(health: Health) -> Headline:
     """The headline when all is well; with doubtful models, else much badput and its main cause."""
-    is_bad = health.badput > NOTABLE_BADPUT * health.ended_hours
-    had = f" · had {share(health.badput, health.ended_hours)} badput" if is_bad else ""
     if health.doubtful:
         text = f"{CALM} · {count(len(health.doubtful), 'model')} doubtful"
-        return Headline(None, "", text, ", ".join(dict.fromkeys(health.doubtful.values())) + had)
-    if not is_bad:
+        return Headline(None, "", text, ", ".join(dict.fromkeys(health.doubtful.values())))
+    if health.badput <= NOTABLE_BADPUT * health.ended_hours:
         return Headline(None, "", CALM)
     by_kind = defaultdict[str, float](float)
     for entry in health.closed_entries:
@@ -299,4 +297,5 @@ def _calm(health: Health) -> Headline:
         # "job failed" as "failed jobs"
         what = re.sub(r"^(job|node|run) (failed|removed)$", r"\2 \1s", KINDS[kind].title)
         cause = f"mostly {what} ({hours(most)} {health.hour_unit})"
-    return Headline(None, "", f"{CALM} now{had}", cause)
+    lost = share(health.badput, health.ended_hours)
+    return Headline(None, "", f"{CALM} now · had {lost} badput", cause)

@@ -431,7 +431,7 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
         _machine_column(usage, minimum=8, comfortable=12, maximum=30),
         EPOCHS,
         replace(EPOCH_TIME, doc="median of the completed epochs without ⇄"),
-        SAME_GPU,
+        replace(SAME_GPU, drop=0 if any(row.relative_time for row in rows) else 8),
         _spread(drop=7),
         *used,
         Column(

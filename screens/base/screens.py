@@ -422,6 +422,11 @@ class ResultModal(FaultTolerant, ModalScreen[T | None]):
         event.stop()
         self.action_choose()
 
+    def on_table_row_highlighted(self, event: Message) -> None:
+        """How many rows are below the view may have changed."""
+        event.stop()
+        self.fill()
+
     def action_choose(self) -> None:
         raise NotImplementedError
 
@@ -752,8 +757,9 @@ class ChoiceScreen(ResultModal[tuple[str, ...]]):
         if first and self._current:
             table.select(self._current[0])
         keys = line(("space", KEY), (" mark   ", DIM)) if self._several else ()
-        keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" cancel", DIM))
-        self.query_one("#keys-of-choice", StaticLines).show([keys])
+        keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" cancel   ", DIM))
+        more = join(out_of_view(table.rows_above, table.rows_below), ())
+        self.query_one("#keys-of-choice", StaticLines).show([keys + more])
 
     def _cells(self, value: str) -> tuple[Line, Line]:
         tick = ("✓ " if value in self._marked else "  ") if self._several else ""
@@ -842,9 +848,11 @@ class ColumnsScreen(ResultModal[ListState]):
         hint = line(("space", KEY), (" shows or hides   ", DIM))
         hint += line(("enter", KEY), (" sorts by it   ", DIM)) if self._sortable else ()
         hint += line(("esc", KEY), (" closes   ", DIM))
-        self.query_one("#head", StaticLines).show([line(("Columns", BOLD)), hint])
         rows = [TableRow(column.name, partial(self._cells, column)) for column in self._columns]
-        self.query_one(Table).show([TableColumn("SHOWN", 6), TableColumn("COLUMN", 40)], rows)
+        table = self.query_one(Table)
+        table.show([TableColumn("SHOWN", 6), TableColumn("COLUMN", 40)], rows)
+        more = join(out_of_view(table.rows_above, table.rows_below), ())
+        self.query_one("#head", StaticLines).show([line(("Columns", BOLD)), hint + more])
 
     def _cells(self, column: Column[Any]) -> tuple[Line, Line]:
         shown = self._is_shown(column)

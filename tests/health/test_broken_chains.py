@@ -102,7 +102,7 @@ def test_last_epoch_that_its_post_script_let_pass_is_in_the_headline(tmp_path: P
     log = Log().submit(77, NODE).execute(77).terminate(77, 1).post(77, NODE, 0)
     dagdir = Dagdir(tmp_path, f"JOB {NODE} a.sub\nSCRIPT POST {NODE} post.sh\n")
     dagdir.write("metl.log", log.data)
-    assert f"{CALM} · 1 model doubtful: its last epoch failed" in health_of(dagdir).headline.line
+    assert f"{CALM} · 1 model doubtful: job of last epoch failed" in health_of(dagdir).headline.line
 
 
 @pytest.mark.parametrize("second", [14, 16])

@@ -178,8 +178,10 @@ async def test_replaced_key_works_and_is_shown() -> None:
 async def test_columns_are_chosen_sorted_and_stored(tmp_path: Path) -> None:
     file = tmp_path / "state" / "lists.json"
     options = AppOptions(state_file=file)
-    async with opened(size=NARROW, options=options) as seen:
-        await seen.press("2")
+    async with opened(size=(80, 18), options=options) as seen:
+        await seen.press("asterisk")
+        assert "esc closes   ↓" in seen.text
+        await seen.press("escape", "2")
         assert " RUNS " in seen.text
         await seen.press("asterisk", "down", "space", *["down"] * 4, "enter")
         assert " RUNS " not in seen.text
