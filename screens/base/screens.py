@@ -1117,7 +1117,9 @@ class ListScreen(FilterKeys):
         """While a filter is typed, all except the keys that end it; of no rows those for rows."""
         if self.is_filtering:
             return ALL_NAMES - {"open", "back"}
-        return () if self._row_of_key or self.table.rows else ROW_ACTIONS
+        if not (self._row_of_key or self.table.rows):
+            return ROW_ACTIONS
+        return () if self._columns_defined else {"columns"}
 
     # --- filter and order -----------------------------------------------------------------
 
