@@ -150,7 +150,8 @@ def _past_stalls(stalls: Sequence[ExecutionGap], room: int, this_year: int | Non
 
 def _wait_text(wait: Wait) -> Line:
     lasted = formatting.duration(wait.span.seconds)
-    name, state = clip_middle(wait.lane.run, 24), STATES[wait.span.state].word
+    name = clip_middle(wait.lane.run, 24) if wait.lane.key else "a job of no run"
+    state = STATES[wait.span.state].word
     return line((name, BOLD), f" {state} for ", (lasted, NOTE))
 
 

@@ -91,7 +91,9 @@ def durations_text(value: EpochDurations | None) -> str:
 
 
 def epochs_text(forecast: Forecast) -> str:
-    """``14 of 30 epochs done, 16 skipped``."""
+    """``14 of 30 epochs done, 16 skipped``; empty without epochs."""
+    if not forecast.epochs_total:
+        return ""
     skipped = forecast.epochs_skipped
     done = f"{at_least(number(forecast.epochs_done), forecast.epochs_unknown > 0)} of "
     done += f"{count(forecast.epochs_total, forecast.item)} done"

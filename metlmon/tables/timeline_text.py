@@ -403,11 +403,11 @@ def chart(
 
 
 def totals(timeline: Timeline) -> Line:
-    """The maximum and the mean number of concurrent GPUs and jobs."""
+    """The maximum and the mean number of concurrent GPUs, if any, and jobs."""
     gpus, jobs = (timeline.max_gpus, timeline.mean_gpus), (timeline.max_jobs, timeline.mean_jobs)
     parts = [
         line((f"{name} at a time ", DIM), f"{most}", (" max, ", DIM), f"{mean:.2f}", (" mean", DIM))
         for name, (most, mean) in {"GPUs": gpus, "jobs": jobs}.items()
-        if mean is not None
+        if mean is not None and (most or name == "jobs")
     ]
     return join(parts, line((" · ", DIM)))

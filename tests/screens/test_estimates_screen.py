@@ -92,6 +92,7 @@ def header(cells: int, made: Forecast) -> str:
 
 
 def test_overview_line_fits_its_width() -> None:
+    assert estimates_table.epochs_text(blank(Forecast)) == "", "of a DAG without runs"
     assert header(100, report_of()) == "17 epochs/day   ETA 8 Mar (6–11 Mar) · 6d left"
     held = report_of(excluded=(("run4", "is held"),))
     assert header(100, held).endswith(" · excludes run4 (held)")

@@ -258,9 +258,8 @@ def _print_forecast(forecast: Forecast) -> None:
 def first_line(forecast: Forecast) -> str:
     """``42 of 150 epochs done; ETA 20 Nov (18–23 Nov) · 6d left; 4.6 epochs/day``."""
     done = estimates_table.epochs_text(forecast)
-    done += (
-        f" by {moment(forecast.as_of)}" if forecast.as_of is not None and not forecast.live else ""
-    )
+    if done and forecast.as_of is not None and not forecast.live:
+        done += f" by {moment(forecast.as_of)}"
     parts = [
         done,
         estimates_table.remaining_text(forecast),
