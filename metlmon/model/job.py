@@ -175,8 +175,9 @@ class JobHistory(Struct):
     """The result of folding a job's events.
 
     ``state``: None before the first event that determines one. ``since``: when it was entered; for
-    a running job, when its execution began. ``states``: the states entered, with times. ``open``:
-    the execution in flight, if any. ``lost_end``: the newest execution, if its end could not be
+    a running job, when its execution began. ``states``: the states entered, with times.
+    ``implied_hold``: the last hold that an eviction implies by its code. ``open``: the execution in
+    flight, if any. ``lost_end``: the newest execution, if its end could not be
     logged. ``removal``: the reason of its removal. ``host``: the address of its schedd. ``usage``:
     the newest logged table; ``usage_execution``: the number of its execution, from 1.
     ``early_site``: time and site of an execution whose 001 has not been read yet. ``first``: the
@@ -190,6 +191,7 @@ class JobHistory(Struct):
     executions: list[LoggedExecution] = field(default_factory=list)
     transfers: list[TransferSpan] = field(default_factory=list)
     hold: Held | None = None
+    implied_hold: Held | None = None
     holds: list[tuple[datetime, Held | None]] = field(default_factory=list)
     return_value: int | None = None
     signal: int | None = None
@@ -515,6 +517,19 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
         _store_usage(history, detail, execution)
     if history.state is not _HELD:
         _enter(history, _IDLE, event.time)
+        if detail is not None and _is_of_hold(detail.code):
+            # The 012 follows in the same second, unless it is lost.
+            history.hold = history.implied_hold = Held(detail.reason, detail.code, detail.subcode)
+            history.holds.append((event.time, history.hold))
+            _enter(history, _HELD, event.time)
+
+
+def _drop_implied_hold(history: JobHistory) -> None:
+    """Drop the hold that an eviction implies: an event about it follows."""
+    if history.hold is not None and history.hold is history.implied_hold:
+        history.holds.pop()
+        history.states.pop()
+        (history.since, history.state), history.hold = history.states[-1], None
 
 
 def _lose_end(history: JobHistory, execution: LoggedExecution, time: datetime) -> None:
@@ -648,6 +663,7 @@ def _is_suspended(execution: LoggedExecution) -> bool:
 def _apply_held(history: JobHistory, event: Event, _: Codes) -> None:
     detail = event.detail if isinstance(event.detail, Held) else None
     execution = history.open
+    _drop_implied_hold(history)
     if detail is not None and detail.inferred:
         if history.state is _HELD or (history.last is not None and event.time < history.last):
             # The log has the 012 itself, or an event that followed it.
@@ -681,7 +697,7 @@ def _by_eviction(history: JobHistory, event: Event, hold: Held) -> tuple[Event, 
     The first line of a 004 has the code of the hold that caused it, even if the rest was cut.
     """
     last = history.executions[-1] if history.executions else None
-    if last is None or last.end is None or not _was_held(last):
+    if last is None or last.outcome is not _EVICTED or not _is_of_hold(last.code):
         return event, hold
     reason = last.reason or (hold.reason if last.code in CODES_WITHOUT_CAUSE else None)
     return replace(event, time=last.end), replace(
@@ -689,9 +705,9 @@ def _by_eviction(history: JobHistory, event: Event, hold: Held) -> tuple[Event, 
     )
 
 
-def _was_held(execution: LoggedExecution) -> bool:
+def _is_of_hold(code: int | None) -> bool:
     """Whether the code of an eviction is that of a hold."""
-    return execution.outcome is _EVICTED and 0 < (execution.code or 0) < FIRST_VACATE_CODE
+    return code is not None and 0 < code < FIRST_VACATE_CODE
 
 
 def _copy_hold_reason(execution: LoggedExecution, time: datetime, hold: Held) -> None:
@@ -712,14 +728,8 @@ def _just_evicted(execution: LoggedExecution, time: datetime) -> bool:
 
 
 def _apply_released(history: JobHistory, event: Event, codes: Codes) -> None:
-    last = history.executions[-1] if history.executions else None
-    if (
-        history.state is _IDLE
-        and last is not None
-        and _was_held(last)
-        and last.end == history.since
-    ):
-        held = Held(last.reason, last.code, last.subcode)
+    held = history.hold
+    if held is not None and held is history.implied_hold:
         _apply_held(history, replace(event, time=history.since, detail=held), codes)
         text = "its hold is not in the log; its release and its eviction say that it was held"
         history.gaps.append((event.line, event.time, text))

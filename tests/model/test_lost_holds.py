@@ -105,6 +105,8 @@ def test_later_events_contradict_a_lost_hold(tmp_path: Path) -> None:
 def test_release_after_an_eviction_proves_a_hold(code: int | None, held: list[float]) -> None:
     """Only a job on hold is released, and the 004 has the code of a hold that ended it."""
     log = Log().submit(77, NODE).execute(77, at="11:00:00").evict(77, code, at="12:00:00")
+    before = of_one_job(log).job(77, as_of="12:10:00")
+    assert (before.state, len(before.holds)) == (State.HELD if held else State.IDLE, len(held))
     found = of_one_job(log.release(77, at="12:30:00"))
     job = found.job(77, as_of="12:40:00")
     assert job.state is State.IDLE
