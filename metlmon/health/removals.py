@@ -110,6 +110,8 @@ class Removals:
         jobs.sort(key=lambda job: job.submitted or datetime.min)
         self._latest = {_task(job): submission_key(job) for job in jobs}
         """The latest submission of each node with a removed job, also by a later DAG."""
+        special = facts.status.special_nodes
+        self._services = {row.node_key for row in special if row.kind == "service"}
         self._why_closed: dict[Group, dict[str, None]] = {}
         self.handled: set[NodeKey] = set()
         """Nodes whose removal has an entry."""
@@ -154,6 +156,9 @@ class Removals:
         abort = self._facts.ledger.aborts.get(job.in_dag or "")
         if abort is not None and (removal.with_dag or abort.precedes(job.ended)):
             removal = Removal("ended-early", f"removed by DAGMan: ABORT-DAG-ON of {abort.node[1]}")
+        if job.node_key in self._services and (job.removal or "").startswith(BY_DAGMAN):
+            # DAGMan removes what is left as it writes a rescue file.
+            removal = AFTER_DAG
         if removal == AFTER_DAG and not is_open and job_key(job) not in self._facts.lost:
             # For example the job of a SERVICE node.
             return

@@ -328,7 +328,7 @@ TRAIN = "SUBMIT-DESCRIPTION watch {\n    executable = w.sh\n    log = metl.log\n
         (EXITED, "    universe = local\n", False),
         ("Removed by DAGMan (by user anna)", "    universe = local\n", True),
         (EXITED, "    universe = Scheduler\n", False),
-        ("Removed by DAGMan (by user anna)", "    universe = Scheduler\n", True),
+        ("DAG Abort: DAG is exiting and writing rescue file. (by user anna)", "", True),
     ],
 )
 def test_service_node_ends_with_its_dag(
