@@ -899,7 +899,10 @@ Order: TypeAlias = str | OwnOrder
 """An order of rows: the name of a column, or a name and a sort key."""
 
 
-ROW_ACTIONS: Final = frozenset({"open", "filter", "sort", "columns", "mark", "section", "owner"})
+ROW_ACTIONS: Final = frozenset(
+    {"open", "filter", "sort", "columns", "mark", "section", "owner"}
+    | {"compare", "log", "zoom_in", "zoom_out"}
+)
 """Actions without effect in an empty list."""
 
 
