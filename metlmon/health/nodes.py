@@ -221,7 +221,8 @@ def futile_nodes(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Futile nodes that no other entry explains."""
     group: Group | None = None
     for fault in facts.faults.values():
-        if fault.state is not State.FUTILE or fault.node_key in facts.blocked.explained:
+        is_explained = fault.node_key in facts.blocked.explained or facts.runs_again(fault)
+        if fault.state is not State.FUTILE or is_explained:
             continue
         if group is None:
             steps, act = KIND_ADVICE["futile"]

@@ -324,9 +324,8 @@ def test_transfers_slower_than_usual_at_the_site() -> None:
     # An hour is not much where twenty-five minutes are usual.
     assert kinds(having(transfer(3600.0, "unfinished", site="far", n=12))) == []
     assert only(having(transfer(3600.0, "in-flight", n=12)), "transfer-stalled").open
-    ended = (
-        transfer(h * 3600.0, "unfinished", site=s, n=12) for h, s in ((1, "delta"), (3, "far"))
-    )
+    sites = ((3600.0, "delta"), (10800.0, "far"))
+    ended = (transfer(seconds, "unfinished", site=site, n=12) for seconds, site in sites)
     each = only(having(*ended), "transfer-stalled")
     assert each.site is None
     assert each.text.startswith("2 input transfers at 2 sites took up to 3h, and no job started")
@@ -381,13 +380,14 @@ def test_futile_nodes_without_an_explanation() -> None:
         dag="ens.dag",
         state=State.FUTILE,
         key="run8",
-        training=True,
+        since=ago(1),
         failed_ancestor=("ens.dag", "gone"),
     )
     made = replace(made, ledger=replace(made.ledger, faults=(fault,)))
     each = only(made, "futile")
-    assert each.text == "1 node will not run: a node before them failed"
-    assert each.epochs_blocked == 1
+    assert (each.text, each.epochs_blocked) == ("1 node will not run: a node before them failed", 1)
+    submitted_again = replace(made.status.dags[0], submissions=(ago(0),))
+    assert kinds(replace(made, status=replace(made.status, dags=(submitted_again,)))) == []
 
 
 # --- any history --------------------------------------------------------------------------------
