@@ -982,11 +982,12 @@ class OutputScreen(JobTools, FilterKeys):
     def _show_note(self) -> None:
         parts = self.messages()
         if self._search is not None:
-            parts.append(line((f"searching {self._search.done:.0%}; [esc] stops", NOTE)))
+            done = formatting.share(self._search.done, 1)
+            parts.append(line((f"searching {done}; [esc] stops", NOTE)))
         elif self.filter_text:
             parts.append(line(("find ", DIM), (plain(self.filter_text, 30), NOTE)))
         if self._page.rows:
-            share = f"{self._top_offset() / max(1, self._page.size):.0%}"
+            share = formatting.share(self._top_offset(), max(1, self._page.size))
             parts.append(line(("end of the file, followed" if self._follows() else share, DIM)))
         self.show_note([rule(parts, self.app.size.width)])
 

@@ -21,7 +21,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.records import Epoch
 from metlmon.stats.estimates import HIGH, counted_epochs, epoch_durations
 from metlmon.stats.simulation import gamma_quantile
-from metlmon.text.formatting import count, duration, number
+from metlmon.text.formatting import count, duration, number, share
 
 MIN_EPOCHS: Final = 3
 """Minimum completed epochs for an estimate."""
@@ -188,7 +188,7 @@ def cost_estimate_lines(estimate: CostEstimate, source: str) -> Iterable[str]:
     if estimate.seconds is not None:
         yield f"a run takes about {duration(estimate.seconds)}, waiting included"
     history = estimate.history
-    lost = f", {history.lost_share:.0%} of it lost" if history.lost_share >= 0.005 else ""
+    lost = f", {share(history.lost_share, 1)} of it lost" if history.lost_share >= 0.005 else ""
     yield (
         f"as {count(history.epochs, 'epoch')} of {source} took: "
         f"{history.gpu_hours:.3g} GPU-hours each{_gpu_text(history)}{lost}"
