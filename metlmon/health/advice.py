@@ -323,7 +323,6 @@ _NO_DIRECTORY: Final = _hold(
     "output directory missing", "Create the directory that receives the output at the access point"
 )
 
-
 _WANDB_LINK: Final = _hold(
     "link latest-run of W&B not transferred",
     "Set WANDB_SYMLINK=false in the job's environment: HTCondor transfers no link to a directory",

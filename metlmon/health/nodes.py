@@ -367,7 +367,9 @@ def _ended_dag(
             return
     undone = row.nodes_total - row.nodes_done - row.nodes_unknown
     error = _dagman_error(facts, row.file) if row.state is DagState.FAILED else None
-    if error is not None and error.startswith(_NOTHING_RAN) and _has_provisioner(facts, row):
+    special = {(node.dag, node.kind) for node in facts.status.special_nodes}
+    provisioned = (row.file, "provisioner") in special
+    if error is not None and error.startswith(_NOTHING_RAN) and provisioned:
         # Seen with HTCondor 23.9.6: what failed before was not tried again.
         yield _dag_entry(
             facts,
@@ -421,11 +423,6 @@ def _ended_dag(
             reason=row.removal,
             policy=policy,
         )
-
-
-def _has_provisioner(facts: HealthFacts, row: DagRow) -> bool:
-    nodes = facts.status.special_nodes
-    return any(node.dag == row.file and node.kind == "provisioner" for node in nodes)
 
 
 def _dagman_error(facts: HealthFacts, file: str) -> str | None:
