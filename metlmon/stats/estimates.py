@@ -853,8 +853,7 @@ class _Estimator:
         if len(stopped) == 1:
             return f"stopped: {stopped[0].run} {_EXCLUSION_TEXTS[stopped[0].state]}"
         counts = [sum(run.state is state for run in stopped) for state in _EXCLUSION_TEXTS]
-        labels = zip(counts, ("held", "failed", "removed"), strict=True)
-        kinds = [(n, label) for n, label in labels if n]
+        kinds = [(n, str(state)) for n, state in zip(counts, _EXCLUSION_TEXTS, strict=True) if n]
         every = "all " if len(stopped) == len(runs) else ""
         total = f"stopped: {every}{len(stopped)} runs"
         if len(kinds) == 1:
@@ -891,13 +890,9 @@ class _Estimator:
 
     def _stop_reason(self, run: Run) -> str | None:
         """The reason why a run does not continue; None if it does."""
-        if run.state is State.HELD:
-            return "stopped: held"
+        if run.state in _EXCLUSION_TEXTS:
+            return f"stopped: {run.state}"
         dag = self.dags.get(run.dag, DagState.UNKNOWN)
-        if run.state is State.FAILED:
-            return "stopped: failed"
-        if run.state is State.REMOVED:
-            return "stopped: removed"
         if not run.dag and run.epochs_done < run.epochs_total:
             return NO_ORDER if run.item == "job" else NO_DAG_FILE
         if run.paused:
@@ -1135,6 +1130,7 @@ _EXCLUSION_TEXTS: Final = {
     State.HELD: "is held",
     State.FAILED: "failed",
     State.REMOVED: "was removed",
+    State.FUTILE: "cannot run",
 }
 """Texts for runs that are excluded from the ensemble's estimate."""
 

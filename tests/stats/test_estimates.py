@@ -199,7 +199,7 @@ def test_held_run_is_left_out() -> None:
     ("states", "why"),
     [
         ((State.FAILED, State.FAILED), "stopped: all 2 runs failed"),
-        ((State.REMOVED, State.FAILED), "stopped: all 2 runs: 1 failed, 1 removed"),
+        ((State.REMOVED, State.FUTILE), "stopped: all 2 runs: 1 removed, 1 futile"),
     ],
 )
 def test_stopped_runs_are_counted_by_reason(states: tuple[State, ...], why: str) -> None:
